@@ -30,7 +30,8 @@ std::string Sha256::hex() const {
 
 Result<Sha256> Sha256::from_hex(std::string_view text) {
   Sha256 out;
-  if (text.size() != 64) return error(Code::kInvalid, "a SHA-256 has 64 hex digits, not {}", text.size());
+  if (text.size() != 64)
+    return error(Code::kInvalid, "a SHA-256 has 64 hex digits, not {}", text.size());
   for (std::size_t i = 0; i < 32; ++i) {
     int hi = hex_value(text[2 * i]), lo = hex_value(text[2 * i + 1]);
     if (hi < 0 || lo < 0) return error(Code::kInvalid, "a SHA-256 has hex digits only");

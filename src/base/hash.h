@@ -18,7 +18,9 @@ namespace quiver {
 using ByteSpan = std::span<const std::byte>;
 using MutableByteSpan = std::span<std::byte>;
 
-inline ByteSpan as_bytes(std::string_view s) { return std::as_bytes(std::span(s)); }
+inline ByteSpan as_bytes(std::string_view s) {
+  return std::as_bytes(std::span(s));
+}
 inline std::string_view as_text(ByteSpan b) {
   return {reinterpret_cast<const char*>(b.data()), b.size()};
 }

@@ -1,4 +1,5 @@
-// One structured line per event on stderr; nothing on the hit path. Never a root, hash or credential.
+// One structured line per event on stderr; nothing on the hit path. Never a root, hash or
+// credential.
 #pragma once
 
 #include <fmt/format.h>

@@ -14,7 +14,8 @@
 namespace quiver {
 
 // What a caller can do about a failure. Keep it at about a dozen: a code exists only where somebody
-// decides differently on it. docs/errors.md is the table of codes, Python exceptions, exit statuses.
+// decides differently on it. docs/errors.md is the table of codes, Python exceptions, exit
+// statuses.
 enum class Code {
   kInvalid,      // the request, setting or file content is wrong; cure: change it
   kNotFound,     // the named thing does not exist
@@ -62,12 +63,24 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 
 using Status = Result<void>;
 
+namespace detail {
+inline void unwrap(Status&&) {}
+template <class T>
+T unwrap(Result<T>&& result) {
+  return *std::move(result);
+}
+}  // namespace detail
+
 }  // namespace quiver
 
-// `auto x = TRY(f());` gives the value of f(), or returns its Error from this function.
-#define TRY(expr)                                     \
-  __extension__({                                     \
-    auto&& try_result_ = (expr);                      \
-    if (!try_result_) return std::move(try_result_).error(); \
-    *std::move(try_result_);                          \
+#define QUIVER_TRY_NAMED_(result, expr)            \
+  __extension__({                                  \
+    auto result = (expr);                          \
+    if (!result) return std::move(result).error(); \
+    ::quiver::detail::unwrap(std::move(result));   \
   })
+#define QUIVER_TRY_NUMBERED_(number, expr) QUIVER_TRY_NAMED_(try_##number##_, expr)
+#define QUIVER_TRY_(number, expr) QUIVER_TRY_NUMBERED_(number, expr)
+
+// `auto x = TRY(f());` gives the value of f(), or returns its Error from this function.
+#define TRY(expr) QUIVER_TRY_(__COUNTER__, expr)

@@ -16,9 +16,24 @@ struct Unit {
   double factor;
 };
 constexpr std::array<Unit, 18> kUnits{{
-    {"", 1}, {"b", 1}, {"k", 1e3}, {"kb", 1e3}, {"m", 1e6}, {"mb", 1e6}, {"g", 1e9}, {"gb", 1e9},
-    {"t", 1e12}, {"tb", 1e12}, {"p", 1e15}, {"pb", 1e15}, {"kib", 0x1p10}, {"mib", 0x1p20},
-    {"gib", 0x1p30}, {"tib", 0x1p40}, {"pib", 0x1p50}, {"bytes", 1},
+    {"", 1},
+    {"b", 1},
+    {"k", 1e3},
+    {"kb", 1e3},
+    {"m", 1e6},
+    {"mb", 1e6},
+    {"g", 1e9},
+    {"gb", 1e9},
+    {"t", 1e12},
+    {"tb", 1e12},
+    {"p", 1e15},
+    {"pb", 1e15},
+    {"kib", 0x1p10},
+    {"mib", 0x1p20},
+    {"gib", 0x1p30},
+    {"tib", 0x1p40},
+    {"pib", 0x1p50},
+    {"bytes", 1},
 }};
 
 std::string_view trim(std::string_view s) {
@@ -36,11 +51,12 @@ Result<Bytes> parse_bytes(std::string_view text) {
   std::string unit(trim(t.substr(static_cast<std::size_t>(end - t.data()))));
   std::transform(unit.begin(), unit.end(), unit.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  auto found = std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return u.name == unit; });
+  auto found =
+      std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return u.name == unit; });
   if (ec != std::errc() || found == kUnits.end() || !(number >= 0) ||
       number * found->factor >= 0x1p63) {
-    return error(Code::kInvalid, "'{}' is not a size; write a number with a unit, such as 20GB or 512MiB",
-                 text);
+    return error(Code::kInvalid,
+                 "'{}' is not a size; write a number with a unit, such as 20GB or 512MiB", text);
   }
   return Bytes(static_cast<std::uint64_t>(number * found->factor + 0.5));
 }

@@ -12,7 +12,8 @@ TEST(ParseBytes, TakesSizesAsPeopleWriteThem) {
   EXPECT_EQ(parse_bytes(" 1.5 GiB ").value(), Bytes(3ull << 29));
   EXPECT_EQ(parse_bytes("4096").value(), Bytes(4096));
   EXPECT_EQ(parse_bytes("64k").value(), Bytes(64'000));
-  for (auto bad : {"", "GB", "-1", "12 apples", "1e30GB", "nan"}) EXPECT_FALSE(parse_bytes(bad)) << bad;
+  for (auto bad : {"", "GB", "-1", "12 apples", "1e30GB", "nan"})
+    EXPECT_FALSE(parse_bytes(bad)) << bad;
 }
 
 TEST(FormatBytes, KeepsThreeDigits) {

@@ -23,9 +23,15 @@ struct Bytes {
   friend constexpr Bytes operator/(Bytes a, std::uint64_t k) { return Bytes(a.value / k); }
 };
 
-constexpr Bytes operator""_KiB(unsigned long long n) { return Bytes(n << 10); }
-constexpr Bytes operator""_MiB(unsigned long long n) { return Bytes(n << 20); }
-constexpr Bytes operator""_GiB(unsigned long long n) { return Bytes(n << 30); }
+constexpr Bytes operator""_KiB(unsigned long long n) {
+  return Bytes(n << 10);
+}
+constexpr Bytes operator""_MiB(unsigned long long n) {
+  return Bytes(n << 20);
+}
+constexpr Bytes operator""_GiB(unsigned long long n) {
+  return Bytes(n << 30);
+}
 
 // An entry of a manifest: its index, 0 … N−1, in the manifest's order.
 struct ItemId {

@@ -1,0 +1,70 @@
+// Unix stream sockets that carry bytes and descriptors, every call under a deadline.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "io/file.h"
+
+namespace quiver::io {
+
+inline constexpr std::size_t kMaxFdsPerMessage = 253;  // SCM_MAX_FD
+
+struct PeerCredentials {
+  uid_t uid;
+  gid_t gid;
+  pid_t pid;
+};
+
+// One connection. One thread sends and one receives at a time; shutdown() may come from any thread
+// and makes both return kUnavailable.
+class UnixSocket {
+ public:
+  explicit UnixSocket(Fd fd) : fd_(std::move(fd)) {}
+  // Connects within the deadline. kUnreachable when nobody listens there.
+  static Result<UnixSocket> connect(const std::string& path, Instant deadline);
+  static Result<std::pair<UnixSocket, UnixSocket>> pair();  // for tests
+
+  // Sends all of it, the descriptors with the first byte. kTimeout past the deadline.
+  Status send(ByteSpan data, std::span<const int> fds, Instant deadline);
+  // Receives exactly out.size() bytes; descriptors that come along are appended to `fds` (at most
+  // `kMaxFdsPerMessage` a message; a truncated control message is kInvalid, those that came are
+  // closed). kUnavailable when the peer closed before the first byte, kShort when in the middle.
+  Status receive(MutableByteSpan out, std::vector<Fd>& fds, Instant deadline);
+  // Waits until receive() would find a byte or the end. kTimeout past the deadline.
+  Status wait_readable(Instant deadline) const;
+  Result<PeerCredentials> peer() const;
+  void shutdown();
+  void shutdown_reading();  // wakes the receiver (end of stream); sending goes on
+  int get() const { return fd_.get(); }
+
+ private:
+  Fd fd_;
+};
+
+// A bound and listening socket; the path is removed on destruction when it is still ours. A socket
+// that a dead process left there is replaced; two processes that find it at once must be kept apart
+// by their caller's lock. kInvalid when somebody listens there or the path is no socket.
+class UnixListener {
+ public:
+  static Result<UnixListener> bind(const std::string& path, mode_t mode);
+  ~UnixListener();
+  UnixListener(UnixListener&&) noexcept;
+  UnixListener& operator=(UnixListener&&) noexcept;
+  // kTimeout when nobody came until the deadline; kUnavailable after shutdown().
+  Result<UnixSocket> accept(Instant deadline);
+  void shutdown();
+
+ private:
+  UnixListener() = default;
+  Fd fd_;
+  std::string path_;
+  std::uint64_t inode_ = 0;
+};
+
+}  // namespace quiver::io
