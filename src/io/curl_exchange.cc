@@ -17,7 +17,9 @@ std::string_view trim(std::string_view s) {
   return s;
 }
 
-bool one_line(std::string_view s) { return s.find_first_of(std::string_view("\r\n\0", 3)) == s.npos; }
+bool one_line(std::string_view s) {
+  return s.find_first_of(std::string_view("\r\n\0", 3)) == s.npos;
+}
 
 // Where the request goes, for messages: without query, which may hold a token.
 std::string_view place(const HttpRequest& request) {
@@ -56,8 +58,8 @@ Status CurlExchange::prepare() {
   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, request_.path_as_is ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-  // An upload hardly waits for "100 Continue". A header "Expect:" would turn it off, but libcurl 7.88
-  // signs that header without sending it.
+  // An upload hardly waits for "100 Continue". A header "Expect:" would turn it off, but
+  // libcurl 7.88 signs that header without sending it.
   curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
   curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kBufferBytes);
   curl_easy_setopt(easy, CURLOPT_USERAGENT, "quiver");
@@ -105,7 +107,8 @@ Status CurlExchange::prepare_headers() {
   for (const auto& [name, value] : request_.headers) {
     if (!one_line(name) || !one_line(value)) {
       curl_slist_free_all(list);
-      return error(Code::kInvalid, "a header of a request to {} holds a line break", place(request_));
+      return error(Code::kInvalid, "a header of a request to {} holds a line break",
+                   place(request_));
     }
     ok = ok && add(name + ": " + value);
   }
@@ -163,7 +166,8 @@ Result<CURLcode> CurlExchange::drive(std::stop_token stop) {
     if (running == 0) break;
     if (auto late = overdue(start)) return *std::move(late);
     const auto patience = std::min(request_.stall_timeout, request_.total_timeout);
-    const int wait_ms = static_cast<int>(std::clamp<std::int64_t>(patience.count() / 4, 1, kPollMs));
+    const int wait_ms =
+        static_cast<int>(std::clamp<std::int64_t>(patience.count() / 4, 1, kPollMs));
     curl_multi_poll(multi, nullptr, 0, wait_ms, nullptr);
   }
   int left = 0;

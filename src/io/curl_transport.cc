@@ -65,8 +65,8 @@ bool is_redirect(const HttpResponse& answer) {
 }
 
 // Owns a pool of handles, each with its connections; a call takes one for its duration, the most
-// recently used first, since its connection is the warmest. Any thread may call; the caller outlives
-// its calls. A failed exchange closes its connection and returns the handle.
+// recently used first, since its connection is the warmest. Any thread may call; the caller
+// outlives its calls. A failed exchange closes its connection and returns the handle.
 class CurlTransport final : public HttpTransport {
  public:
   explicit CurlTransport(int max_connections) : unmade_(std::max(1, max_connections)) {

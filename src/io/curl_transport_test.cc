@@ -71,9 +71,8 @@ TEST_F(CurlTransportTest, ConnectionsAreKept) {
 }
 
 TEST_F(CurlTransportTest, NeverMoreThanItsConnections) {
-  ScriptedHttp server([](const ScriptedRequest&) {
-    return ScriptedReply{.body = "x", .delay = milliseconds(5)};
-  });
+  ScriptedHttp server(
+      [](const ScriptedRequest&) { return ScriptedReply{.body = "x", .delay = milliseconds(5)}; });
   {
     std::vector<std::jthread> callers;
     for (int i = 0; i < 12; ++i) {
@@ -89,8 +88,12 @@ TEST_F(CurlTransportTest, ABodyThatBreaksOffIsShort) {
   for (Ending ending : {Ending::kClose, Ending::kReset}) {
     for (bool chunked : {false, true}) {
       ScriptedHttp server([&](const ScriptedRequest&) {
-        return ScriptedReply{.body = body, .content_length = 200000, .chunked = chunked,
-                             .cut_after = 100000, .ending = ending, .stall = milliseconds(50)};
+        return ScriptedReply{.body = body,
+                             .content_length = 200000,
+                             .chunked = chunked,
+                             .cut_after = 100000,
+                             .ending = ending,
+                             .stall = milliseconds(50)};
       });
       sunk.clear();
       HttpPhase reached{};
@@ -122,15 +125,14 @@ TEST_F(CurlTransportTest, FailuresTellHowFarTheyCame) {
             HttpPhase::kResolving);
   EXPECT_EQ(phase_of(get("http://127.0.0.1:" + std::to_string(closed_port)), Code::kUnreachable),
             HttpPhase::kConnecting);
-  ScriptedHttp resets([](const ScriptedRequest&) {
-    return ScriptedReply{.raw = "H", .ending = Ending::kReset};
-  });
+  ScriptedHttp resets(
+      [](const ScriptedRequest&) { return ScriptedReply{.raw = "H", .ending = Ending::kReset}; });
   EXPECT_EQ(phase_of(get(resets.url()), Code::kUnreachable), HttpPhase::kWaiting);
-  ScriptedHttp silent([](const ScriptedRequest&) {
-    return ScriptedReply{.delay = milliseconds(5000)};
-  });
+  ScriptedHttp silent(
+      [](const ScriptedRequest&) { return ScriptedReply{.delay = milliseconds(5000)}; });
   EXPECT_EQ(phase_of(get(silent.url()), Code::kTimeout), HttpPhase::kWaiting);
-  EXPECT_EQ(phase_of(get("https" + silent.url().substr(4)), Code::kTimeout), HttpPhase::kConnecting);
+  EXPECT_EQ(phase_of(get("https" + silent.url().substr(4)), Code::kTimeout),
+            HttpPhase::kConnecting);
 }
 
 TEST_F(CurlTransportTest, AStalledBodyTimesOutButASlowReaderDoesNot) {
@@ -140,13 +142,12 @@ TEST_F(CurlTransportTest, AStalledBodyTimesOutButASlowReaderDoesNot) {
   EXPECT_EQ(code_of(get(server.url())), Code::kTimeout);
   EXPECT_EQ(sunk, "12345");
   ScriptedHttp quick([](const ScriptedRequest&) { return ScriptedReply{.body = "1"}; });
-  auto slow = http->perform(
-      get(quick.url()),
-      [](ByteSpan) -> Status {
-        std::this_thread::sleep_for(milliseconds(500));
-        return {};
-      },
-      {});
+  auto slow = http->perform(get(quick.url()),
+                            [](ByteSpan) -> Status {
+                              std::this_thread::sleep_for(milliseconds(500));
+                              return {};
+                            },
+                            {});
   EXPECT_TRUE(slow);
 }
 
@@ -174,9 +175,9 @@ TEST_F(CurlTransportTest, LongBodiesAndGarbageAreCorrupt) {
 TEST_F(CurlTransportTest, BytesBehindTheEndOfABodyAreNotTheNextAnswer) {
   ScriptedHttp server([](const ScriptedRequest& r) {
     if (r.target == "/next") return ScriptedReply{.body = "next"};
-    return ScriptedReply{
-        .raw = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nthisHTTP/1.1 200 OK\r\n"
-               "Content-Length: 4\r\n\r\nevil"};
+    return ScriptedReply{.raw =
+                             "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nthisHTTP/1.1 200 OK\r\n"
+                             "Content-Length: 4\r\n\r\nevil"};
   });
   ASSERT_TRUE(http->perform(get(server.url() + "/this"), sink, {}));
   ASSERT_TRUE(http->perform(get(server.url() + "/next"), sink, {}));
@@ -200,9 +201,8 @@ TEST_F(CurlTransportTest, HeadersAreJudgedBeforeTheBodyAndTheSinkEndsTheExchange
 }
 
 TEST_F(CurlTransportTest, AStopEndsAnExchangeAtOnce) {
-  ScriptedHttp server([](const ScriptedRequest&) {
-    return ScriptedReply{.delay = milliseconds(10000)};
-  });
+  ScriptedHttp server(
+      [](const ScriptedRequest&) { return ScriptedReply{.delay = milliseconds(10000)}; });
   HttpRequest request = get(server.url());
   request.stall_timeout = milliseconds(10000);
   std::stop_source stop;
@@ -221,8 +221,8 @@ TEST_F(CurlTransportTest, RedirectsKeepTheRangeAndNeverCarryCredentialsToAnother
   ScriptedHttp other([](const ScriptedRequest&) { return ScriptedReply{.body = "moved"}; });
   ScriptedHttp first([&](const ScriptedRequest& r) {
     if (r.target == "/a/key") return ScriptedReply{.status = 302, .headers = {{"Location", "/b"}}};
-    return ScriptedReply{.status = 307, .headers = {{"Location", other.url() + "/c/../d"}},
-                         .body = "ignored"};
+    return ScriptedReply{
+        .status = 307, .headers = {{"Location", other.url() + "/c/../d"}}, .body = "ignored"};
   });
   HttpRequest request = get(first.url() + "/a/key");
   request.headers = {{"Range", "bytes=0-4"}, {"Authorization", "Basic abc"}};
@@ -274,7 +274,8 @@ TEST_F(CurlTransportTest, SignedRequestsCarryScopeTokenAndPayloadHash) {
   EXPECT_NE(authorization.find("Credential=AKID/"), std::string::npos) << authorization;
   EXPECT_NE(authorization.find("/eu-west-1/s3/aws4_request"), std::string::npos);
   EXPECT_NE(authorization.find("x-amz-content-sha256;x-amz-date;x-amz-security-token"),
-            std::string::npos) << authorization;
+            std::string::npos)
+      << authorization;
   EXPECT_EQ(seen.header("x-amz-content-sha256"), sha256(as_bytes("payload")).hex());
   EXPECT_EQ(seen.header("x-amz-security-token"), "TOKEN");
   EXPECT_EQ(seen.body, "payload");

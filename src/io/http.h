@@ -38,11 +38,11 @@ struct HttpRequest {
   std::string url;  // with the path and query already encoded as they are to be signed and sent
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
-  std::optional<SigV4> sign;    // x-amz-date, x-amz-content-sha256 and the token are added
-  std::string ca_file;          // empty: libcurl's default and its environment variables
+  std::optional<SigV4> sign;  // x-amz-date, x-amz-content-sha256 and the token are added
+  std::string ca_file;        // empty: libcurl's default and its environment variables
   bool verify_tls = true;
-  bool path_as_is = true;       // '..' and '//' in a key are bytes, not navigation
-  int max_redirects = 0;        // Range is sent again, credentials never to another host
+  bool path_as_is = true;  // '..' and '//' in a key are bytes, not navigation
+  int max_redirects = 0;   // Range is sent again, credentials never to another host
   std::chrono::milliseconds connect_timeout{5000};
   // The transfer is given up when fewer than 1 byte/s arrive for this long, or in all after total.
   std::chrono::milliseconds stall_timeout{30000};

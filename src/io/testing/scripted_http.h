@@ -1,5 +1,4 @@
 // A small HTTP/1.1 server over plain sockets whose every answer a test writes, faults included.
-//
 //   ScriptedHttp server([](const ScriptedRequest& r) { return ScriptedReply{.body = "x"}; });
 //   transport->perform({.url = server.url() + "/key"}, nullptr, {});
 #pragma once
@@ -39,7 +38,7 @@ struct ScriptedRequest {
     }
     return {};
   }
-  // The bytes asked for by "Range: bytes=a-b", both included.
+  // "Range: bytes=a-b", both included.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> range() const {
     const std::string text = header("range");
     std::uint64_t first = 0, last = 0;
@@ -60,18 +59,17 @@ struct ScriptedReply {
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};
   std::optional<std::uint64_t> content_length = {};  // announced; else the body's
-  bool announce_length = true;                  // false: the body ends with the connection
+  bool announce_length = true;                       // false: the body ends with the connection
   bool chunked = false;
-  std::optional<std::size_t> cut_after = {};    // so many bytes of the body, then `ending`
-  std::string raw = {};                         // sent instead of all of the above
+  std::optional<std::size_t> cut_after = {};  // so many bytes of the body, then `ending`
+  std::string raw = {};                       // sent instead of all of the above
   Ending ending = Ending::kKeepAlive;
-  std::chrono::milliseconds delay{0};           // before the first byte
-  std::chrono::milliseconds stall{0};           // before the ending
-  std::uint64_t endless = 0;                    // the body is repeated up to so many bytes
+  std::chrono::milliseconds delay{0};  // before the first byte
+  std::chrono::milliseconds stall{0};  // before the ending
+  std::uint64_t endless = 0;           // the body is repeated up to so many bytes
 };
 
-// Owns a listening socket on the loopback and a thread per connection; all end with it. The handler
-// is called from those threads, one call per request.
+// Owns a loopback socket and a thread per connection, which call the handler; all end with it.
 class ScriptedHttp {
  public:
   using Handler = std::function<ScriptedReply(const ScriptedRequest&)>;
@@ -116,8 +114,8 @@ class ScriptedHttp {
     while (readable(listener_.get(), stop)) {
       Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!fd.valid()) continue;
-      const int at_once = 1;
-      setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
+      const int on = 1;
+      setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       ++accepted_;
       connections_.with([&](auto& all) {
         all.emplace_back([this, f = std::move(fd)](std::stop_token end) { serve(f.get(), end); });
@@ -185,8 +183,8 @@ class ScriptedHttp {
   static void wait(std::chrono::milliseconds time, std::stop_token stop) {
     const auto end = std::chrono::steady_clock::now() + time;
     while (!stop.stop_requested() && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(
-          std::chrono::milliseconds(kPollMs), time));
+      std::this_thread::sleep_for(
+          std::min<std::chrono::milliseconds>(std::chrono::milliseconds(kPollMs), time));
     }
   }
 
@@ -196,8 +194,8 @@ class ScriptedHttp {
     if (reply.chunked) {
       head += "Transfer-Encoding: chunked\r\n";
     } else if (reply.announce_length) {
-      const auto length = reply.content_length.value_or(
-          reply.endless ? reply.endless : reply.body.size());
+      const auto length =
+          reply.content_length.value_or(reply.endless ? reply.endless : reply.body.size());
       head += "Content-Length: " + std::to_string(length) + "\r\n";
     }
     return head + "\r\n";

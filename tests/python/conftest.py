@@ -1,0 +1,133 @@
+"""A real S3 server for the session; a private cache, and a daemon of its own, for each test."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from s3 import S3
+
+ROOT = Path(__file__).resolve().parents[2]
+# Variables of the tools, which a daemon would refuse as settings that it does not know.
+VENV = os.environ.pop("QUIVER_VENV", sys.prefix)
+for _name in [n for n in os.environ if n.startswith("QUIVER_")]:
+    del os.environ[_name]
+_NETWORK = [n for n in os.environ if n.lower().endswith("_proxy") or n.startswith("AWS_")]
+for _name in _NETWORK:
+    del os.environ[_name]
+
+BUCKET = "pythontests"
+CLASSES = ("ant", "bee", "cat", "dog")
+
+
+def make_image(seed: int) -> bytes:
+    """A PNG that no other seed gives."""
+    noise = random.Random(seed)
+    width, height = noise.randrange(8, 40), noise.randrange(8, 40)
+    image = Image.frombytes("RGB", (width, height), noise.randbytes(width * height * 3))
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def image_tree(count: int) -> dict[str, bytes]:
+    """Keys as below a class-folder tree; some nested, some that are no images."""
+    files = {}
+    for i in range(count):
+        folder = CLASSES[i % len(CLASSES)] + ("/more" if i % 7 == 3 else "")
+        files[f"{folder}/{i * 37 % 101:03d}-{i}.png"] = make_image(i)
+    files["ant/readme.txt"] = b"no image"
+    return files
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    folder = tmp_path_factory.mktemp("seaweed")
+    tool = [sys.executable, str(ROOT / "tools" / "seaweed")]
+    environment = {**os.environ, "QUIVER_VENV": VENV}
+    started = subprocess.run(
+        [*tool, "start", str(folder), "0"], env=environment, check=True, stdout=subprocess.PIPE
+    )
+    lines = started.stdout.decode().splitlines()
+    values = dict(line.removeprefix("export ").split("=", 1) for line in lines)
+    s3 = S3(values["QUIVER_TEST_S3"], values["QUIVER_TEST_S3_KEY"], values["QUIVER_TEST_S3_SECRET"])
+    s3.make_bucket(BUCKET)
+    yield s3
+    subprocess.run([*tool, "stop", str(folder)], env=environment, check=True)
+
+
+@pytest.fixture(scope="session")
+def images(server: S3) -> dict[str, bytes]:
+    """101 images in four classes at s3://pythontests/images."""
+    files = image_tree(101)
+    put_all(server, "images", files)
+    return files
+
+
+def put_all(server: S3, prefix: str, files: dict[str, bytes]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: server.put(BUCKET, f"{prefix}/{key}", files[key]), files))
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache and a manifest folder of this test alone; its daemon ends with it."""
+    monkeypatch.setenv("QUIVER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("QUIVER_MANIFEST_DIR", str(tmp_path / "manifests"))
+    monkeypatch.setenv("QUIVER_DISK_LIMIT", "64MB")
+    monkeypatch.setenv("QUIVER_IDLE_TIMEOUT", "60s")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    yield tmp_path
+    for pid in daemons_of(tmp_path / "cache"):
+        os.kill(pid, signal.SIGTERM)
+
+
+def daemons_of(cache: Path) -> list[int]:
+    """The pids of quiverd processes that use this cache directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        mine = os.fsencode(str(cache))
+        if os.path.basename(command[0]) == b"quiverd" and (
+            mine in environment or any(mine in word for word in command)
+        ):
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def upload(server: S3) -> Callable[[str, dict[str, bytes]], str]:
+    """Puts files below a prefix of the bucket; returns its URL."""
+
+    def put(prefix: str, files: dict[str, bytes]) -> str:
+        put_all(server, prefix, files)
+        return f"s3://{BUCKET}/{prefix}"
+
+    return put
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)

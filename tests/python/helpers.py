@@ -1,0 +1,42 @@
+"""What several test files share; importable by spawned workers."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+def digest(buffer: Any) -> str:
+    """A sample stands for its content."""
+    return hashlib.sha256(buffer).hexdigest()
+
+
+def digests(files: dict[str, bytes], suffix: str = ".png") -> Counter[str]:
+    return Counter(digest(body) for key, body in files.items() if key.endswith(suffix))
+
+
+def numbers(buffer: Any) -> int:
+    return int(bytes(buffer))
+
+
+def augment(buffer: Any) -> tuple[str, float, float]:
+    """Depends on the random states that user code has."""
+    return digest(buffer), float(torch.rand(())), random.random()
+
+
+def as_list(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def flat(batches: Iterable[Iterable[Any]]) -> list[Any]:
+    return [sample for batch in batches for sample in batch]
+
+
+def numbered(count: int) -> dict[str, bytes]:
+    """Items whose content is their number in the manifest's order."""
+    return {f"{i:05d}.txt": str(i).encode() for i in range(count)}
