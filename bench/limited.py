@@ -1,0 +1,89 @@
+"""One job over a limited link, as cold and epoch measure it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lab import clipart, reference
+from lab.world import World, open_world
+from local import QUIVER
+
+RATE = 4_000_000  # bytes/s on the wire
+ITEMS = 3000
+
+# One JSON object per epoch: the loader's report, the seconds of the epoch, the bytes on the wire.
+JOB = """
+import json, sys, time
+from pathlib import Path
+import quiver_cache.torch as qt
+url, epochs, compute, counter = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+wire = lambda: int(Path(counter).read_text())
+loader = qt.DataLoader(qt.Dataset(url, layout="files"), batch_size=32, shuffle=True, seed=1, collate_fn=list)
+for epoch in range(epochs):
+    before, started = wire(), time.monotonic()
+    for batch in loader:
+        if compute:
+            time.sleep(compute * len(batch))
+    print(json.dumps({**loader.report(), "seconds": time.monotonic() - started,
+                      "wire": wire() - before}), flush=True)
+"""
+
+
+@dataclass
+class Bench:
+    world: World
+    keys: list[str]
+    total: int
+
+    def rate(self) -> reference.LinkRate:
+        return reference.measure(self.world.link, self.world.bucket, self.keys)
+
+    def environment(self, share: float) -> dict[str, str]:
+        limit = int(self.total * share)
+        return self.world.environment("cache", QUIVER_DISK_LIMIT=str(limit))
+
+    @contextlib.contextmanager
+    def daemon(self, share: float) -> Iterator[dict[str, str]]:
+        """An empty cache of this share of the data; the environment that leads to it."""
+        environment = self.environment(share)
+        try:
+            yield environment
+        finally:
+            subprocess.run([QUIVER, "stop"], env=environment, capture_output=True, check=False)
+            subprocess.run(["rm", "-rf", environment["QUIVER_CACHE_DIR"]], check=True)
+
+    def epochs(self, environment: dict[str, str], count: int, compute: float) -> list[dict]:
+        counter = f"/sys/class/net/{self.world.link.device}/statistics/rx_bytes"
+        url = f"{self.world.bucket.url}/data"
+        command = [sys.executable, "-c", JOB, url, str(count), str(compute), counter]
+        done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def pinned_share(environment: dict[str, str]) -> float:
+    done = subprocess.run(
+        [QUIVER, "status", "--json"], env=environment, text=True, stdout=subprocess.PIPE, check=False
+    )
+    dataset = json.loads(done.stdout)["datasets"][0]
+    return float(dataset["pinned_bytes"]) / float(dataset["bytes"])
+
+
+@contextlib.contextmanager
+def open_bench() -> Iterator[Bench]:
+    if os.geteuid() != 0:
+        sys.exit("bench: run as root: the wire's bytes are counted in a network namespace")
+    with open_world("bench") as world:
+        objects = list(clipart.objects(ITEMS))
+        world.bucket.put_all((f"data/{key}", data) for key, data in objects)
+        world.link.limit(RATE)
+        bench = Bench(world, [f"data/{k}" for k, _ in objects], sum(len(d) for _, d in objects))
+        digest = [QUIVER, "digest", f"{world.bucket.url}/data", "--layout", "files", "--json"]
+        with bench.daemon(0.01) as environment:
+            subprocess.run(digest, env=environment, check=True, stdout=subprocess.DEVNULL)
+        yield bench

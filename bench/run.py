@@ -1,0 +1,36 @@
+"""tools/dev bench NAME [--json]: one benchmark, nothing else running on the machine.
+
+hit     a hit of the C++ client against pread from one page-cached file
+loader  qt.DataLoader over a warm cache against torch's over page-cached files, raw bytes
+cold    the first epoch through a limited link against what eight connections get from it
+epoch   steady epochs at four cache sizes against max(compute, (1-p)D/b)
+start   from after `import torch` to the first batch, no daemon running
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from figures import show
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+NAMES = ("hit", "loader", "cold", "epoch", "start")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    arguments = parser.parse_args()
+    bench = importlib.import_module(f"bench_{arguments.name}")
+    return 0 if show(bench.figures(), as_json=arguments.json) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

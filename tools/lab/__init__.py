@@ -1,0 +1,1 @@
+"""What the demo, the benchmarks and the tests share: a bucket, a slow link, a real dataset."""
