@@ -1,0 +1,146 @@
+// The half of LocalStore that reads: items, scrubbing, quarantine; and the clean end.
+#include <fcntl.h>
+
+#include <array>
+
+#include "cache/store/local_store.h"
+
+namespace quiver::cache {
+namespace {
+
+constexpr std::size_t kScrubBuffer = 1 << 20;
+
+}  // namespace
+
+Result<io::Fd> LocalStore::open_segment(SegmentId id) {
+  return files_.open(directory_->data_path(id), O_RDONLY, 0);
+}
+
+Status LocalStore::read(const StoredAt& at, MutableByteSpan out) {
+  if (out.size() != at.length.value) {
+    return error(Code::kInvalid, "a buffer of {} bytes for an item of {}", out.size(),
+                 at.length.value);
+  }
+  const auto held = [&] { return catalog_.with([&](const Catalog& c) { return c.holds(at); }); };
+  const Error gone = error(Code::kNotFound, "the item has left segment {}", at.segment.value);
+  if (!held()) return gone;
+  const auto file = open_segment(at.segment);
+  if (!file) {
+    const bool lost = file.error().code == Code::kNotFound || file.error().code == Code::kDenied;
+    if (!held()) return gone;
+    if (lost) quarantine_at(at, file.error().message);
+    return lost ? error(Code::kCorrupt, "segment {} cannot be read: {}", at.segment.value,
+                        file.error().message)
+                : file.error();
+  }
+  const auto n = files_.pread(file->get(), out, at.offset);
+  if (n && *n == out.size() && checksum32(out) == at.checksum) return {};
+  if (!held()) return gone;  // it was evicted while it was read: no fault of the disk
+  quarantine_at(at, !n ? n.error().message : *n < out.size() ? "it is short" : "wrong checksum");
+  return error(Code::kCorrupt, "an item in segment {} is damaged", at.segment.value);
+}
+
+void LocalStore::forget(const Sha256& hash) {
+  if (const auto ref = catalog_.with([&](Catalog& c) { return c.forget(hash); })) erase_row(*ref);
+}
+
+void LocalStore::quarantine(const Sha256& hash) {
+  const auto ref = catalog_.with([&](Catalog& c) {
+    const auto found = c.forget(hash);
+    if (found) c.count_quarantined();
+    return found;
+  });
+  if (ref) erase_row(*ref);
+}
+
+void LocalStore::quarantine_at(const StoredAt& at, std::string_view why) {
+  const auto ref = catalog_.with([&](Catalog& c) {
+    const auto found = c.forget_at(at);
+    if (found) c.count_quarantined();
+    return found;
+  });
+  if (!ref) return;
+  quiver::log(log_, LogLevel::kWarning, "store: item at {} of segment {} quarantined: {}",
+              at.offset, at.segment.value, why);
+  erase_row(*ref);
+}
+
+// So that it does not come back at the next start. Should this fail, the checksum or the scrub
+// catches a bad item again, and an unwanted one is merely there.
+void LocalStore::erase_row(RowRef ref) {
+  const auto index = files_.open(directory_->index_path(SegmentId(ref.segment)), O_WRONLY, 0);
+  if (!index) return;
+  const RowBytes zero{};
+  static_cast<void>(files_.pwrite(index->get(), zero, (std::uint64_t{ref.row} + 1) * kRowBytes));
+}
+
+Status LocalStore::verify(const StoredAt& at, const Sha256& hash) {
+  const io::Fd file = TRY(open_segment(at.segment));
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(at.length.value, kScrubBuffer));
+  Sha256Stream sum;
+  for (std::uint64_t done = 0; done < at.length.value;) {
+    const auto part = MutableByteSpan(buffer).first(
+        std::min<std::uint64_t>(buffer.size(), at.length.value - done));
+    if (TRY(files_.pread(file.get(), part, at.offset + done)) < part.size()) {
+      return error(Code::kShort, "it is short");
+    }
+    sum.update(part);
+    done += part.size();
+  }
+  if (sum.finish() != hash) return error(Code::kCorrupt, "wrong hash");
+  return {};
+}
+
+Result<bool> LocalStore::scrub(Bytes budget) {
+  for (Bytes done; done < budget || done == Bytes();) {
+    const bool first = done == Bytes();
+    const auto batch = catalog_.with(
+        [&](Catalog& c) { return c.take_suspects(first ? budget : budget - done, first); });
+    if (batch.empty()) break;
+    for (const Catalog::Suspect& suspect : batch) {
+      const Status good = verify(suspect.at, suspect.hash);
+      catalog_.with([&](Catalog& c) { c.judge(suspect, good.has_value()); });
+      done += std::max(suspect.at.length, Bytes(1));
+      if (good) continue;
+      quiver::log(log_, LogLevel::kWarning, "store: item at {} of segment {} quarantined: {}",
+                  suspect.at.offset, suspect.at.segment.value, good.error().message);
+      erase_row(suspect.ref);
+    }
+    const SegmentId id = batch.front().at.segment;
+    if (catalog_.with([&](const Catalog& c) { return c.is_empty(id); })) {
+      static_cast<void>(release(id));  // none of it was ever published
+    }
+  }
+  if (catalog_.with([](const Catalog& c) { return c.any_suspects(); })) return false;
+  if (Status ok = boot_.nothing_suspect(); !ok) return std::move(ok).error();
+  return true;
+}
+
+Status LocalStore::sync_all() {
+  for (const SegmentInfo& segment : segments()) {
+    for (const auto& path :
+         {directory_->data_path(segment.id), directory_->index_path(segment.id)}) {
+      const auto file = files_.open(path, O_RDONLY, 0);
+      if (!file && file.error().code == Code::kNotFound) continue;  // a miss at the next start
+      if (!file) return file.error();
+      if (Status ok = files_.sync(file->get()); !ok) return std::move(ok).error();
+    }
+  }
+  return {};
+}
+
+// The mark says that what the indexes tell is on the disk itself, so all of it goes there first.
+void LocalStore::close_cleanly() {
+  for (const Lane& lane : lanes_.lanes()) seal(lane);
+  const auto closed = [&]() -> Status {
+    if (Status ok = sync_all(); !ok) return std::move(ok).error();
+    return boot_.mark_clean();
+  }();
+  if (!closed) {
+    quiver::log(log_, LogLevel::kWarning,
+                "store: no clean mark, items will be re-verified after the next boot: {}",
+                closed.error().message);
+  }
+}
+
+}  // namespace quiver::cache
