@@ -1,0 +1,87 @@
+#include "cache/client/batch_readers.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "io/process.h"
+
+namespace quiver::cache {
+
+void BatchReaders::add(std::shared_ptr<Reading> reading) {
+  queue_.change([&](Queue& q) { q.push_back(std::move(reading)); });
+}
+
+void BatchReaders::grow(std::uint32_t threads) {
+  while (threads_.size() < threads) {
+    threads_.emplace_back([this, n = threads_.size()](std::stop_token stop) {
+      io::name_this_thread(fmt::format("qv-read-{}", n));
+      run(stop);
+    });
+  }
+}
+
+void BatchReaders::stop() {
+  for (auto& thread : threads_) thread.request_stop();
+  threads_.clear();
+}
+
+void BatchReaders::run(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    std::shared_ptr<Reading> reading;
+    queue_.wait_for(
+        stop, std::chrono::hours(1), [](const Queue& q) { return !q.empty(); },
+        [&](Queue& q) {
+          reading = q.front();
+          // Whoever claims the last item takes the batch from the queue.
+          if (reading->next.load() + 1 >= reading->items.size()) q.pop_front();
+        });
+    if (!reading) continue;
+    const auto count = static_cast<std::uint32_t>(reading->items.size());
+    for (;;) {
+      const std::uint32_t index = reading->next.fetch_add(1);
+      if (index >= count) break;
+      read_item(*reading, index, stop);
+      if (reading->left.fetch_sub(1) == 1) finish(reading);
+    }
+    queue_.with([&](Queue& q) {
+      if (!q.empty() && q.front() == reading) q.pop_front();
+    });
+  }
+}
+
+void BatchReaders::read_item(Reading& reading, std::uint32_t index, std::stop_token stop) {
+  Row& row = shared_.arena->rows(reading.block)[index];
+  const MutableByteSpan room = shared_.arena->bytes(reading.block, row);
+  const auto tier = shared_.dataset->read(reading.items[index], room.first(row.length), stop);
+  if (tier) {
+    row.tier = static_cast<std::uint8_t>(*tier);
+    ++reading.tiers[row.tier];
+    return;
+  }
+  row.failed = 1;
+  row.code = static_cast<std::uint16_t>(tier.error().code);
+  row.length = std::min<std::uint64_t>(row.room, tier.error().message.size());
+  std::memcpy(room.data(), tier.error().message.data(), row.length);
+}
+
+void BatchReaders::finish(const std::shared_ptr<Reading>& reading) {
+  // Failed ones too: staging may let go of what cannot be had.
+  shared_.board.with([&](Board& board) {
+    if (!board.writer || board.epoch.epoch != reading->plan->epoch) return;
+    for (const ItemId id : reading->items) {
+      if (board.taken->insert(id)) board.writer->take(id);
+    }
+  });
+  const Arena& arena = *shared_.arena;
+  const Instant now = shared_.environment.clock.now();
+  shared_.state.change([&](FeedState& s) {
+    if (s.plan != reading->plan || s.closed) return arena.drop_reference(reading->block);
+    Entry& entry = s.entries[reading->step];
+    entry.ready = true;
+    if (!entry.ticket) return;
+    s.ready_at[*entry.ticket % s.ready_at.size()] = {*entry.ticket, now};
+    shared_.arena->publish(*entry.ticket, s.plan->epoch, reading->step, reading->block);
+  });
+}
+
+}  // namespace quiver::cache

@@ -1,0 +1,308 @@
+#include "cache/client/dataset.h"
+
+#include <optional>
+#include <thread>
+
+#include "base/check.h"
+#include "cache/client/direct_reader.h"
+#include "cache/client/session.h"
+#include "cache/client/shared_memory.h"
+#include "io/process.h"
+
+namespace quiver::cache {
+namespace {
+
+constexpr auto kSlice = std::chrono::milliseconds(250);
+constexpr Duration kLongestWait =
+    std::chrono::minutes(5);  // for one item, whatever the daemon says
+constexpr Duration kFirstStart = std::chrono::seconds(10);
+constexpr Duration kRestart = std::chrono::seconds(3);
+constexpr Duration kRetryEvery = std::chrono::seconds(1);
+constexpr int kMostDisagreements = 4;  // "here" says the daemon, and it cannot be read
+
+struct Counters {
+  std::array<std::atomic<std::uint64_t>, kTiers> items{}, bytes{};
+  std::atomic<std::uint64_t> stale = 0, corrupt = 0;
+};
+
+struct Attempts {
+  bool under_way = false;
+  bool made = false;  // the first one; it is waited for
+  Instant next{};
+};
+
+// What belongs to one process and must not be shared by a fork. A child abandons its parent's and
+// makes its own: locks may be held in the parent's by threads that the child does not have.
+struct ProcessState {
+  ProcessState(const Manifest& manifest, const DatasetOptions& options, Environment e, bool forked)
+      : own_http(forked ? io::make_curl_transport(options.settings.fetch_concurrency) : nullptr),
+        environment{e.files, own_http ? *own_http : e.http, e.clock, e.log},
+        direct(manifest, options.origin,
+               OriginContext{environment.files, environment.http, environment.clock, seed()},
+               options.settings.fetch_concurrency) {}
+
+  static std::uint64_t seed() {
+    std::uint64_t value = 0;  // of retry jitter: any value will do when the kernel has none
+    (void)io::random_bytes(std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+
+  ForkMark mark;
+  std::unique_ptr<io::HttpTransport> own_http;  // a fork must not use its parent's connections
+  Environment environment;
+  DirectReader direct;
+  Guarded<std::shared_ptr<Session>> session;
+  Guarded<Attempts> attempts;
+  std::atomic<std::uint64_t> generation = 0;
+  std::atomic<bool> degraded = false, warned = false;
+  std::atomic<Session*> to_abandon = nullptr;  // the newest session, for a fork's child
+  Counters counters;
+};
+
+class DatasetImpl final : public Dataset {
+ public:
+  DatasetImpl(DatasetOptions options, Environment environment,
+              std::shared_ptr<const Manifest> manifest)
+      : options_(std::move(options)), environment_(environment), manifest_(std::move(manifest)) {
+    if (options_.origin.url.empty()) options_.origin.url = std::string(manifest_->origin_url());
+    state_ = new ProcessState(*manifest_, options_, environment_, false);
+  }
+
+  ~DatasetImpl() override {
+    ProcessState* state = state_.load();
+    if (state->mark.in_maker()) delete state;  // else it is the parent's, left alone for ever
+  }
+
+  const Manifest& manifest() const override { return *manifest_; }
+
+  Result<Tier> read(ItemId id, MutableByteSpan out, std::stop_token stop) override {
+    CHECK(out.size() == manifest_->item(id).length.value);
+    if (out.empty()) return Tier::kPinned;
+    ProcessState& state = process();
+    const auto session = ensure_session(state);
+    if (!session) return read_direct(state, id, out, stop);
+    bool pinned = false;
+    const Hit hit = session->read_resident(id, out, pinned);
+    if (hit == Hit::kHit) return count(state, pinned ? Tier::kPinned : Tier::kStaged, out);
+    return read_missing(state, *session, hit, id, out, stop);
+  }
+
+  bool read_resident(ItemId id, MutableByteSpan out, Tier& tier) override {
+    CHECK(out.size() == manifest_->item(id).length.value);
+    tier = Tier::kPinned;
+    if (out.empty()) return true;
+    ProcessState& state = process();
+    const auto session = ensure_session(state);
+    bool pinned = false;
+    if (!session) return false;
+    const Hit hit = session->read_resident(id, out, pinned);
+    note(state, hit);
+    if (hit != Hit::kHit) return false;
+    tier = count(state, pinned ? Tier::kPinned : Tier::kStaged, out);
+    return true;
+  }
+
+  std::shared_ptr<const ViewReader> view() override {
+    auto session = ensure_session(process());
+    if (session && !session->alive()) session = ensure_session(process());
+    if (!session) return nullptr;
+    return {session, &session->view()};
+  }
+
+  void want(const std::vector<ItemId>& items) override {
+    if (items.empty()) return;
+    if (const auto session = ensure_session(process())) {
+      // Whether they come is learned when they are read.
+      (void)session->fetch(items, std::chrono::milliseconds(0));
+    }
+  }
+
+  Result<JobBoardWriter> join(const Token16& job, std::uint32_t world, std::uint32_t rank,
+                              std::uint32_t batch_size) override {
+    const auto session = ensure_session(process());
+    if (!session) return error(Code::kUnavailable, "there is no daemon to join");
+    return session->join({0, job, options_.name, world, rank, batch_size});
+  }
+
+  std::uint64_t generation() const override {
+    return const_cast<DatasetImpl*>(this)->process().generation;
+  }
+
+  void report(ReportRequest request) override {
+    if (const auto session = ensure_session(process())) (void)session->report(std::move(request));
+  }
+
+  bool insert(const Sha256& hash, ByteSpan bytes) override {
+    const auto session = ensure_session(process());
+    if (!session) return false;
+    const auto reply = session->insert(hash, bytes);
+    return reply && reply->kept;
+  }
+
+  ReadStats stats() const override {
+    const ProcessState& state = const_cast<DatasetImpl*>(this)->process();
+    ReadStats s;
+    for (int t = 0; t < kTiers; ++t) {
+      const auto i = static_cast<std::size_t>(t);
+      s.items[i] = state.counters.items[i];
+      s.bytes[i] = state.counters.bytes[i];
+    }
+    s.stale = state.counters.stale;
+    s.corrupt = state.counters.corrupt;
+    s.direct_origin_bytes = state.direct.body_bytes();
+    return s;
+  }
+
+  bool degraded() const override { return const_cast<DatasetImpl*>(this)->process().degraded; }
+
+ private:
+  // This process's state. The first caller after a fork makes it, without touching what is locked.
+  ProcessState& process() {
+    ProcessState* state = state_.load(std::memory_order_acquire);
+    if (state->mark.in_maker()) [[likely]]
+      return *state;
+    auto mine = std::make_unique<ProcessState>(*manifest_, options_, environment_, true);
+    ProcessState* const parents = state;
+    if (!state_.compare_exchange_strong(state, mine.get()))
+      return *state;  // another thread was first
+    if (Session* session = parents->to_abandon.load()) session->abandon_after_fork();
+    return *mine.release();
+  }
+
+  static void note(ProcessState& state, Hit hit) {
+    if (hit == Hit::kStale) ++state.counters.stale;
+    if (hit == Hit::kCorrupt) ++state.counters.corrupt;
+  }
+
+  static Tier count(ProcessState& state, Tier tier, ByteSpan out) {
+    const auto t = static_cast<std::size_t>(tier);
+    state.counters.items[t].fetch_add(1, std::memory_order_relaxed);
+    state.counters.bytes[t].fetch_add(out.size(), std::memory_order_relaxed);
+    return tier;
+  }
+
+  Result<Tier> read_direct(ProcessState& state, ItemId id, MutableByteSpan out,
+                           std::stop_token stop) {
+    if (auto read = state.direct.read(id, out, stop); !read) return std::move(read).error();
+    return count(state, Tier::kDirect, out);
+  }
+
+  Result<Tier> read_missing(ProcessState& state, Session& session, Hit hit, ItemId id,
+                            MutableByteSpan out, std::stop_token stop);
+  std::shared_ptr<Session> ensure_session(ProcessState& state);
+  std::shared_ptr<Session> connect(ProcessState& state, Duration patience);
+  Result<std::shared_ptr<Session>> try_connect(ProcessState& state, Duration patience);
+  void fell_back(ProcessState& state, const Error& reason);
+
+  DatasetOptions options_;
+  const Environment environment_;
+  const std::shared_ptr<const Manifest> manifest_;
+  std::atomic<ProcessState*> state_;
+};
+
+// Waits while the daemon lives and fetches; reads the origin when it does not, or cannot.
+Result<Tier> DatasetImpl::read_missing(ProcessState& state, Session& session, Hit hit, ItemId id,
+                                       MutableByteSpan out, std::stop_token stop) {
+  const Instant give_up = state.environment.clock.now() + kLongestWait;
+  int disagreements = 0;
+  bool wanted = true;
+  while (wanted && hit != Hit::kCorrupt && session.alive() &&
+         state.environment.clock.now() < give_up) {
+    note(state, hit);
+    if (stop.stop_requested()) return error(Code::kCancelled, "the read was given up");
+    const auto reply = session.fetch({id}, kSlice);
+    if (!reply) {
+      wanted = reply.error().code == Code::kTimeout;  // slow, if its heart beats
+      continue;
+    }
+    const std::uint8_t answer = reply->results[0].state;
+    if (answer == FetchResult::kFailed) break;
+    if (answer == FetchResult::kHere) wanted = ++disagreements < kMostDisagreements;
+    bool pinned = false;
+    hit = session.read_resident(id, out, pinned);
+    if (hit == Hit::kHit) return count(state, Tier::kFetched, out);
+  }
+  note(state, hit);
+  if (session.lost()) {
+    fell_back(state, error(Code::kUnavailable, "the daemon has gone or stands still"));
+  }
+  const Tier tier = TRY(read_direct(state, id, out, stop));
+  // The daemon compares what it holds with what comes, and drops what is bad.
+  if (hit == Hit::kCorrupt) (void)session.insert(*manifest_->item(id).hash, out);
+  return tier;
+}
+
+std::shared_ptr<Session> DatasetImpl::ensure_session(ProcessState& state) {
+  if (!options_.settings.enabled) return nullptr;
+  auto session = state.session.with([](const auto& s) { return s; });
+  if (session && !session->lost()) [[likely]]
+    return session;
+
+  bool first = false;
+  const bool mine = state.attempts.with([&](Attempts& a) {
+    if (a.under_way || state.environment.clock.now() < a.next) return false;
+    first = !a.made;
+    a.under_way = true;
+    return true;
+  });
+  if (mine) return connect(state, first ? kFirstStart : kRestart);
+  // The first attempt is worth waiting for; later ones leave the others to read the origin.
+  state.attempts.wait_for(
+      std::stop_token{}, kFirstStart, [](const Attempts& a) { return a.made || !a.under_way; },
+      [](Attempts&) {});
+  session = state.session.with([](const auto& s) { return s; });
+  return session && !session->lost() ? session : nullptr;
+}
+
+std::shared_ptr<Session> DatasetImpl::connect(ProcessState& state, Duration patience) {
+  const Instant began = state.environment.clock.now();
+  auto session = try_connect(state, patience);
+  std::shared_ptr<Session> old;  // ends outside the lock
+  if (session) {
+    state.to_abandon = session->get();
+    old = state.session.with([&](auto& s) { return std::exchange(s, *session); });
+    ++state.generation;
+    if (state.degraded.exchange(false)) {
+      log(state.environment.log, LogLevel::kInfo, "reading through the daemon again");
+    }
+    state.warned = false;
+  } else {
+    fell_back(state, session.error());
+  }
+  state.attempts.change([&](Attempts& a) {
+    const Instant now = state.environment.clock.now();
+    a.made = true;
+    a.under_way = false;
+    // An attempt that took long keeps its thread from reading: the longer, the rarer.
+    a.next = session ? began : now + std::max<Duration>(kRetryEvery, 4 * (now - began));
+  });
+  return session ? *session : nullptr;
+}
+
+Result<std::shared_ptr<Session>> DatasetImpl::try_connect(ProcessState& state, Duration patience) {
+  const Instant deadline = state.environment.clock.now() + patience;
+  const DaemonAddress address =
+      TRY(daemon_address(options_.settings, state.environment.files, io::environment));
+  Greeted greeted = TRY(greet_or_start_daemon(address, options_.daemon_program, options_.settings,
+                                              state.environment, deadline));
+  return Session::open(std::move(greeted), address, *manifest_, options_.origin, state.environment,
+                       deadline);
+}
+
+void DatasetImpl::fell_back(ProcessState& state, const Error& reason) {
+  state.degraded = true;
+  if (state.warned.exchange(true)) return;
+  log(state.environment.log, LogLevel::kWarning, "reading {} from its origin without a cache: {}",
+      options_.origin.url, reason.message);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Dataset>> Dataset::open(DatasetOptions options, Environment environment) {
+  auto manifest = Manifest::open(environment.files, options.manifest_path, true);
+  if (!manifest) return std::move(manifest).error();
+  return std::shared_ptr<Dataset>(
+      std::make_shared<DatasetImpl>(std::move(options), environment, *std::move(manifest)));
+}
+
+}  // namespace quiver::cache

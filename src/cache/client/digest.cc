@@ -1,0 +1,293 @@
+#include "cache/client/digest.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "cache/client/digest_keeper.h"
+#include "cache/manifest/image_folder.h"
+#include "io/process.h"
+
+namespace quiver::cache {
+namespace {
+
+constexpr std::uint64_t kWholeRead = std::uint64_t{32} << 20;  // longer objects are read in pieces
+constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
+constexpr int kHeadsWithoutChecksum = 32;  // so many in a row, and the store is not asked any more
+constexpr auto kProgressEvery = std::chrono::milliseconds(100);
+
+// One object that becomes an item.
+struct Pick {
+  std::size_t object;  // into the listing
+  std::int32_t label;
+  Sha256 hash;
+};
+
+struct Listing {
+  std::vector<ListedObject> objects;
+  std::vector<Pick> picks;  // in the manifest's order
+  std::vector<std::string> classes;
+  std::uint64_t directory_markers = 0, not_images = 0;
+};
+
+struct Counts {
+  std::size_t next = 0;  // the pick to be claimed
+  DigestProgress progress;
+  std::uint64_t downloaded = 0, kept = 0;
+  Bytes downloaded_bytes;
+  int heads_in_vain = 0;
+  std::optional<Error> failed;
+  std::uint32_t threads = 0;  // still at work
+};
+
+class Digester {
+ public:
+  Digester(const DigestOptions& options, Environment environment, Origin& origin, Listing& listing,
+           DigestKeeper* keeper)
+      : options_(options),
+        environment_(environment),
+        origin_(origin),
+        listing_(listing),
+        keeper_(keeper) {}
+
+  // Hashes every pick, in parallel.
+  Result<Counts> run(const std::function<void(const DigestProgress&)>& progress,
+                     std::stop_token stop);
+
+ private:
+  void work(std::stop_token stop);
+  Status hash(Pick& pick, std::string& buffer, std::stop_token stop);
+  Status read(Pick& pick, std::string& buffer, std::stop_token stop);
+  Result<bool> ask_checksum(Pick& pick, std::stop_token stop);
+
+  const DigestOptions& options_;
+  const Environment environment_;
+  Origin& origin_;
+  Listing& listing_;
+  DigestKeeper* const keeper_;
+  Guarded<Counts> counts_;
+  std::stop_source give_up_;
+};
+
+Result<Counts> Digester::run(const std::function<void(const DigestProgress&)>& progress,
+                             std::stop_token stop) {
+  std::stop_callback forward(stop, [&] { give_up_.request_stop(); });
+  counts_.with([&](Counts& c) {
+    c.progress.listing = false;
+    c.progress.objects_listed = listing_.objects.size();
+    c.progress.items_total = listing_.picks.size();
+    for (const Pick& pick : listing_.picks) {
+      c.progress.bytes_total += listing_.objects[pick.object].version.size;
+    }
+    c.threads = static_cast<std::uint32_t>(std::max(1, options_.settings.fetch_concurrency));
+  });
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < std::max(1, options_.settings.fetch_concurrency); ++i) {
+    threads.emplace_back([this] {
+      io::name_this_thread("qv-digest");
+      work(give_up_.get_token());
+      counts_.change([](Counts& c) { --c.threads; });
+    });
+  }
+  bool over = false;
+  while (!over) {
+    over = counts_.wait_for(
+        std::stop_token{}, kProgressEvery, [](const Counts& c) { return c.threads == 0; },
+        [](Counts&) {});
+    const auto now = counts_.with([](const Counts& c) { return c.progress; });
+    if (progress) progress(now);
+  }
+  threads.clear();
+  Counts counts = counts_.with([](Counts& c) { return std::move(c); });
+  if (counts.failed) return *std::move(counts.failed);
+  if (stop.stop_requested()) return error(Code::kCancelled, "the digest was interrupted");
+  return counts;
+}
+
+void Digester::work(std::stop_token stop) {
+  std::string buffer;
+  while (!stop.stop_requested()) {
+    const std::size_t index = counts_.with([](Counts& c) { return c.next++; });
+    if (index >= listing_.picks.size()) return;
+    Pick& pick = listing_.picks[index];
+    Status done = hash(pick, buffer, stop);
+    counts_.with([&](Counts& c) {
+      if (done) {
+        ++c.progress.items_done;
+        c.progress.bytes_done += listing_.objects[pick.object].version.size;
+      } else if (!c.failed) {
+        c.failed = std::move(done).error();
+        give_up_.request_stop();
+      }
+    });
+  }
+}
+
+Status Digester::hash(Pick& pick, std::string& buffer, std::stop_token stop) {
+  ListedObject& object = listing_.objects[pick.object];
+  if (object.version.size.value == 0) {
+    pick.hash = sha256({});
+    return {};
+  }
+  if (options_.trust_checksums && TRY(ask_checksum(pick, stop))) return {};
+  Status done = read(pick, buffer, stop);
+  if (done || done.error().code != Code::kChanged) return done;
+  // Overwritten since it was listed: take it as it is now, if it holds still.
+  ListedObject now = TRY(origin_.head(object.key, stop));
+  object.version = now.version;
+  return read(pick, buffer, stop);
+}
+
+// True when the store holds a SHA-256 of the whole object.
+Result<bool> Digester::ask_checksum(Pick& pick, std::stop_token stop) {
+  ListedObject& object = listing_.objects[pick.object];
+  if (!object.sha256) {
+    const bool in_vain =
+        counts_.with([](const Counts& c) { return c.heads_in_vain >= kHeadsWithoutChecksum; });
+    if (in_vain) return false;
+    ListedObject now = TRY(origin_.head(object.key, stop));
+    counts_.with([&](Counts& c) { c.heads_in_vain = now.sha256 ? 0 : c.heads_in_vain + 1; });
+    object.version = now.version;
+    object.sha256 = now.sha256;
+  }
+  if (!object.sha256) return false;
+  pick.hash = *object.sha256;
+  return true;
+}
+
+Status Digester::read(Pick& pick, std::string& buffer, std::stop_token stop) {
+  const ListedObject& object = listing_.objects[pick.object];
+  const std::uint64_t size = object.version.size.value;
+  const bool whole = size <= kWholeRead;
+  buffer.resize(whole ? size : kPiece);
+  Sha256Stream stream;
+  for (std::uint64_t at = 0; at < size; at += buffer.size()) {
+    const auto out = std::as_writable_bytes(std::span(buffer))
+                         .first(std::min<std::uint64_t>(buffer.size(), size - at));
+    TRY(origin_.read({object.key, at, object.version}, out, stop));
+    stream.update(out);
+  }
+  pick.hash = stream.finish();
+  const bool kept = whole && keeper_ != nullptr && keeper_->keep(pick.hash, as_bytes(buffer));
+  counts_.with([&](Counts& c) {
+    ++c.downloaded;
+    c.kept += kept ? 1 : 0;
+    c.downloaded_bytes += object.version.size;
+  });
+  return {};
+}
+
+Result<Listing> list_folder(const DigestOptions& options, Origin& origin,
+                            const std::function<void(const DigestProgress&)>& progress,
+                            std::stop_token stop) {
+  Listing listing;
+  RealClock clock;
+  Instant next{};
+  const auto each = [&](ListedObject object) -> Status {
+    listing.objects.push_back(std::move(object));
+    if (progress && clock.now() >= next) {
+      next = clock.now() + kProgressEvery;
+      DigestProgress now;
+      now.objects_listed = listing.objects.size();
+      progress(now);
+    }
+    return {};
+  };
+  if (Status listed = origin.list(each, stop); !listed) {
+    return std::move(listed).error().context(fmt::format("listing {}", origin.url()));
+  }
+  if (listing.objects.empty()) {
+    return error(Code::kNotFound, "there is nothing at {}: check the bucket and the prefix",
+                 origin.url());
+  }
+  std::vector<ListedKey> keys;
+  for (const auto& object : listing.objects)
+    keys.push_back({object.key, object.version.size.value});
+  if (options.layout == Layout::kFiles) {
+    const FlatListing flat = TRY(flat_folder(keys, origin.url()));
+    listing.directory_markers = flat.directory_markers;
+    for (const std::size_t index : flat.samples) listing.picks.push_back({index, kNoLabel, {}});
+    return listing;
+  }
+  std::vector<std::string_view> extensions(options.extensions.begin(), options.extensions.end());
+  if (extensions.empty()) extensions = image_extensions();
+  ImageFolderListing folder =
+      TRY(image_folder(keys, origin.url(), extensions, options.allow_empty));
+  listing.directory_markers = folder.directory_markers;
+  listing.not_images = folder.not_images;
+  listing.classes = std::move(folder.classes);
+  for (const LabelledKey& sample : folder.samples) {
+    listing.picks.push_back({sample.index, sample.label, {}});
+  }
+  return listing;
+}
+
+Result<std::string> build_manifest(const Listing& listing, const std::string& origin_url) {
+  ManifestBuilder builder(origin_url);
+  for (const std::string& name : listing.classes) builder.add_class(name);
+  for (const Pick& pick : listing.picks) {
+    const ListedObject& object = listing.objects[pick.object];
+    const std::uint32_t index = builder.add_object(object.key, object.version);
+    builder.add_item(pick.hash, object.version.size, object.key, pick.label, index, 0);
+  }
+  return std::move(builder).finish();
+}
+
+std::string folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+}  // namespace
+
+std::string manifest_path_for(const Settings& settings, const OriginSettings& origin,
+                              Layout layout) {
+  std::string folder = settings.manifest_dir;
+  if (folder.empty()) {
+    const auto data = io::environment("XDG_DATA_HOME");
+    const std::string home = io::environment("HOME").value_or("");
+    folder = (data && !data->empty() ? *data : home + "/.local/share") + "/quiver/manifests";
+  }
+  std::string url = origin.url;
+  while (url.size() > 1 && url.ends_with('/')) url.pop_back();
+  const std::string what = fmt::format("{}\n{}\n{}", origin.endpoint, url,
+                                       layout == Layout::kImageFolder ? "image_folder" : "files");
+  return fmt::format("{}/{}.qvm", folder, sha256(as_bytes(what)).hex().substr(0, 32));
+}
+
+Result<DigestReport> digest(const DigestOptions& options, Environment environment,
+                            const std::function<void(const DigestProgress&)>& progress,
+                            std::stop_token stop) {
+  const OriginContext context{environment.files, environment.http, environment.clock, 0};
+  const std::unique_ptr<Origin> origin = TRY(open_origin(options.origin, context));
+  Listing listing = TRY(list_folder(options, *origin, progress, stop));
+  Bytes total;
+  for (const Pick& pick : listing.picks) total += listing.objects[pick.object].version.size;
+
+  std::unique_ptr<DigestKeeper> keeper;
+  if (!options.daemon_program.empty() && options.settings.enabled) {
+    keeper = DigestKeeper::connect(options, environment, total);
+  }
+  Digester digester(options, environment, *origin, listing, keeper.get());
+  const Counts counts = TRY(digester.run(progress, stop));
+
+  DigestReport report;
+  report.manifest_path = options.manifest_path.empty()
+                             ? manifest_path_for(options.settings, options.origin, options.layout)
+                             : options.manifest_path;
+  const std::string file = TRY(build_manifest(listing, options.origin.url));
+  TRY(environment.files.make_directories(folder_of(report.manifest_path), 0700));
+  TRY(io::write_file_atomically(environment.files, report.manifest_path, as_bytes(file)));
+  const auto manifest = TRY(Manifest::open(environment.files, report.manifest_path, true));
+  report.public_id = public_id(manifest->root());
+  report.items = manifest->size();
+  report.classes = manifest->class_count();
+  report.directory_markers = listing.directory_markers;
+  report.not_images = listing.not_images;
+  report.downloaded = counts.downloaded;
+  report.kept = counts.kept;
+  report.bytes = manifest->total_bytes();
+  report.downloaded_bytes = counts.downloaded_bytes;
+  return report;
+}
+
+}  // namespace quiver::cache

@@ -1,0 +1,84 @@
+#include "cache/client/digest_keeper.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "io/process.h"
+
+namespace quiver::cache {
+namespace {
+
+constexpr Duration kStart = std::chrono::seconds(10);
+constexpr Duration kPatience = std::chrono::seconds(30);
+constexpr double kFill = 0.95;  // of the limit: the staging window and the indexes need some
+
+// What the daemon's limit comes to, by the rule that it uses itself.
+std::uint64_t disk_limit(const Settings& settings, const std::string& directory, io::Files& files) {
+  if (settings.disk_limit.size) return settings.disk_limit.size->value;
+  const auto space = files.space(directory);
+  if (!space) return 0;
+  const auto total = static_cast<double>(space->total.value);
+  const auto available = static_cast<double>(space->available.value);
+  if (settings.disk_limit.share)
+    return static_cast<std::uint64_t>(*settings.disk_limit.share * total);
+  return static_cast<std::uint64_t>(std::max(0.0, std::min(0.2 * total, available - 0.15 * total)));
+}
+
+}  // namespace
+
+std::unique_ptr<DigestKeeper> DigestKeeper::connect(const DigestOptions& options,
+                                                    Environment environment, Bytes total) {
+  const auto address = daemon_address(options.settings, environment.files, io::environment);
+  Result<Greeted> greeted =
+      address ? greet_or_start_daemon(*address, options.daemon_program, options.settings,
+                                      environment, environment.clock.now() + kStart)
+              : Result<Greeted>(address.error());
+  if (!greeted) {
+    log(environment.log, LogLevel::kWarning, "what is digested is not kept in the cache: {}",
+        greeted.error().message);
+    return nullptr;
+  }
+  const std::uint64_t limit =
+      disk_limit(options.settings, address->cache_directory, environment.files);
+  const double share =
+      total.value == 0
+          ? 1.0
+          : std::min(1.0, kFill * static_cast<double>(limit) / static_cast<double>(total.value));
+  std::unique_ptr<DigestKeeper> keeper(
+      new DigestKeeper(*address, greeted->hello.session, environment, share));
+  keeper->first_ = std::move(greeted->connection);
+  return keeper;
+}
+
+std::unique_ptr<rpc::Connection> DigestKeeper::take() {
+  auto idle = idle_.with([](Connections& c) -> std::unique_ptr<rpc::Connection> {
+    if (c.empty()) return nullptr;
+    auto connection = std::move(c.back());
+    c.pop_back();
+    return connection;
+  });
+  if (idle) return idle;
+  auto greeted = greet_daemon(address_, token_, environment_.clock.now() + kPatience);
+  return greeted ? std::move(greeted->connection) : nullptr;
+}
+
+bool DigestKeeper::keep(const Sha256& hash, ByteSpan bytes) {
+  if (failed_ || std::ldexp(static_cast<double>(hash.prefix()), -64) >= share_) return false;
+  auto connection = take();
+  if (!connection) {
+    failed_ = true;
+    return false;
+  }
+  const InsertRequest request{hash, std::string(as_text(bytes))};
+  const auto reply = connection->call(static_cast<std::uint16_t>(Request::kInsert), encode(request),
+                                      {}, environment_.clock.now() + kPatience);
+  if (!reply) {
+    failed_ = true;
+    return false;
+  }
+  idle_.with([&](Connections& c) { c.push_back(std::move(connection)); });
+  const auto answer = decode<InsertReply>(reply->payload);
+  return answer && answer->kept;
+}
+
+}  // namespace quiver::cache

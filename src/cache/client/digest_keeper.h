@@ -1,0 +1,38 @@
+// DigestKeeper: hands to the daemon what a digest downloads, so that nothing is downloaded twice.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/guarded.h"
+#include "cache/client/daemon_link.h"
+#include "cache/client/digest.h"
+
+namespace quiver::cache {
+
+// Owns a session without a dataset and its connections, one per thread that keeps at a time. Any
+// thread may call keep(). After the first failure it keeps nothing more: a digest needs no daemon.
+// It offers the items that the cache will pin: those first in hash order, as far as its limit goes.
+class DigestKeeper {
+ public:
+  // nullptr when no daemon can be had; that is logged once.
+  static std::unique_ptr<DigestKeeper> connect(const DigestOptions& options,
+                                               Environment environment, Bytes total);
+  bool keep(const Sha256& hash, ByteSpan bytes);
+
+ private:
+  using Connections = std::vector<std::unique_ptr<rpc::Connection>>;
+  DigestKeeper(DaemonAddress address, Token token, Environment environment, double share)
+      : address_(std::move(address)), token_(token), environment_(environment), share_(share) {}
+  std::unique_ptr<rpc::Connection> take();
+
+  const DaemonAddress address_;
+  const Token token_;
+  const Environment environment_;
+  const double share_;                      // of the hash order
+  std::unique_ptr<rpc::Connection> first_;  // carries the session
+  Guarded<Connections> idle_;
+  std::atomic<bool> failed_ = false;
+};
+
+}  // namespace quiver::cache

@@ -1,0 +1,217 @@
+#include "cache/client/draw_thread.h"
+
+#include <algorithm>
+
+#include "io/process.h"
+
+namespace quiver::cache {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(20);
+constexpr Duration kAskAfter = std::chrono::milliseconds(50);
+constexpr Duration kDrawLateAfter = std::chrono::seconds(1);
+constexpr Duration kHousekeeping = std::chrono::seconds(1);
+constexpr std::uint32_t kDirectReaders = 16;  // DirectReader has the bound that counts
+
+std::vector<std::uint64_t> words_of(const std::optional<ItemSet>& set) {
+  return set->words();
+}
+
+}  // namespace
+
+DrawThread::DrawThread(FeedShared& shared)
+    : shared_(shared),
+      readers_(shared),
+      offers_(shared.dataset->manifest().size()),
+      thread_([this](std::stop_token stop) {
+        io::name_this_thread("qv-draw");
+        run(stop);
+      }) {}
+
+DrawThread::~DrawThread() {
+  thread_.request_stop();
+  thread_.join();
+  readers_.stop();
+  shared_.board.with([](Board& board) {
+    if (board.writer) board.writer->end();
+  });
+}
+
+void DrawThread::run(std::stop_token stop) {
+  readers_.grow(std::max(1u, shared_.options.reader_threads));
+  while (!stop.stop_requested()) {
+    const bool work = wait_for_work(stop);
+    view_ = shared_.dataset->view();
+    if (!view_) readers_.grow(kDirectReaders);
+    keep_house();
+    if (work && !draw(stop)) wait_for_arrivals(stop);
+  }
+}
+
+// True when a batch should be drawn.
+bool DrawThread::wait_for_work(std::stop_token stop) {
+  const std::uint32_t ahead = shared_.options.read_ahead;
+  const Bytes limit = shared_.options.memory_limit;
+  std::shared_ptr<const RunPlan> current;
+  bool may_draw = false;
+  const auto look = [&](const FeedState& s) {
+    current = s.plan;
+    const bool room = s.drawn < s.issued ||
+                      (s.drawn < s.issued + std::max(1u, ahead) && s.held_bytes < limit.value);
+    may_draw = s.plan && s.drawn < s.plan->batches && room && !s.closed;
+    return may_draw || s.plan != plan_;
+  };
+  shared_.state.wait_for(stop, plan_ ? Duration(std::chrono::milliseconds(250)) : kHousekeeping,
+                         look, [](FeedState&) {});
+  if (current != plan_) adopt(std::move(current));
+  return may_draw;
+}
+
+void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
+  plan_ = std::move(plan);
+  sampler_.reset();
+  asked_.clear();
+  starved_since_ = {};
+  if (!plan_) return;
+  view_ = shared_.dataset->view();
+  settled_ = ItemSet(plan_->part.size());
+  if (view_) {
+    plan_->part.for_each([&](ItemId id) {
+      const ViewWord word = view_->word(id);
+      if (word.residency() == Residency::kHere && word.pinned()) settled_->insert(id);
+    });
+    const ViewCounters counters = view_->counters();
+    evicted_ = counters.evicted_items;
+    shared_.state.with([&](FeedState& s) {
+      if (s.plan == plan_) s.origin_bytes_before = s.origin_bytes_seen = counters.origin_bytes;
+    });
+    if (followed_ == view_.get()) offers_.begin_epoch(*view_);
+  }
+  const FeedOptions& o = shared_.options;
+  const EpochOptions epoch{plan_->seed, plan_->epoch,      o.rank,     o.batch_size,
+                           o.drop_last, plan_->first_step, plan_->pads};
+  if (plan_->listed) {
+    sampler_ = make_listed_sampler(*plan_->listed, plan_->first_step);
+  } else if (shared_.strict()) {
+    sampler_ = make_strict_sampler(epoch, plan_->part, o.shuffle);
+  } else {
+    sampler_ = make_substituting_sampler(epoch, plan_->part, *settled_);
+  }
+  shared_.board.with([&](Board& board) {
+    board.epoch = {plan_->epoch, plan_->seed, shared_.strict() && !plan_->listed, o.shuffle, true,
+                   o.world,      o.rank};
+    board.settled = settled_;
+    board.taken = ItemSet(plan_->part.size(), true);  // all that is not this rank's to take
+    board.taken->remove(plan_->part);
+  });
+  publish_board();
+}
+
+void DrawThread::publish_board() {
+  shared_.board.with([&](Board& board) {
+    if (!board.writer || !board.taken) return;
+    board.writer->begin(board.epoch, words_of(board.settled), words_of(board.taken));
+  });
+}
+
+bool DrawThread::draw(std::stop_token stop) {
+  if (!sampler_ || sampler_->done()) return false;
+  make_offers();
+  auto batch = sampler_->next();
+  if (!batch) return false;
+  starved_since_ = {};
+  offers_.taken(batch->items);
+  return enqueue(*std::move(batch), stop);
+}
+
+void DrawThread::make_offers() {
+  if (sampler_->wanted_now() == 0) return;
+  if (!view_) return offer_own_order();
+  if (followed_ != view_.get()) {
+    followed_ = view_.get();
+    offers_.start(*view_);
+  }
+  seen_changes_ = view_->changes();
+  std::uint32_t offered = offers_.offer(*view_, *sampler_);
+  std::erase_if(asked_, [&](ItemId id) {
+    if (!sampler_->wants(id)) return true;
+    if (sampler_->wanted_now() == 0 || view_->word(id).residency() != Residency::kHere)
+      return false;
+    offered += sampler_->offer(id) ? 1 : 0;
+    return true;
+  });
+  const Instant now = shared_.environment.clock.now();
+  if (offered > 0 || starved_since_ == Instant{}) starved_since_ = now;
+  if (sampler_->wanted_now() == 0) return;
+  if (offers_.exhausted() && asked_.empty() && now - starved_since_ >= kAskAfter) {
+    asked_ = sampler_->own_order(sampler_->wanted_now() * std::max(1u, shared_.options.read_ahead));
+    shared_.dataset->want(asked_);
+  }
+  if (now - starved_since_ >= kDrawLateAfter) {
+    while (sampler_->wanted_now() > 0 && offers_.offer_oldest(*sampler_)) {
+    }
+    if (sampler_->wanted_now() > 0) offer_own_order();
+  }
+}
+
+void DrawThread::offer_own_order() {
+  for (const ItemId id : sampler_->own_order(sampler_->wanted_now())) sampler_->offer(id);
+}
+
+// False when the memory for it cannot be had before the stop.
+bool DrawThread::enqueue(DrawnBatch batch, std::stop_token stop) {
+  const Manifest& manifest = shared_.dataset->manifest();
+  auto reading = std::make_shared<Reading>();
+  std::vector<std::uint64_t> lengths;
+  std::vector<ItemId> missing;
+  for (const ItemId id : batch.items) {
+    lengths.push_back(manifest.item(id).length.value);
+    if (settled_->contains(id)) ++reading->settled;
+    if (view_ && view_->word(id).residency() != Residency::kHere) missing.push_back(id);
+  }
+  BlockPlan block = plan_block(lengths);
+  const auto allocated =
+      shared_.allocator.with([&](BlockAllocator& a) { return a.allocate(block.size); });
+  if (!allocated) {
+    log(shared_.environment.log, LogLevel::kError, "the loader stands still: {}",
+        allocated.error().message);
+    return false;
+  }
+  reading->plan = plan_;
+  reading->step = batch.step;
+  reading->block = *allocated;
+  reading->bytes = block.size;
+  reading->left = static_cast<std::uint32_t>(batch.items.size());
+  shared_.arena->block(*allocated).count = static_cast<std::uint32_t>(batch.items.size());
+  for (std::size_t i = 0; i < batch.items.size(); ++i) {
+    block.rows[i].id = batch.items[i].value;
+    shared_.arena->rows(*allocated)[i] = block.rows[i];
+  }
+  reading->items = std::move(batch.items);
+  const bool wanted = shared_.state.change([&](FeedState& s) {
+    if (s.plan != plan_ || s.closed) return false;
+    ++s.drawn;
+    s.held_bytes += reading->bytes;
+    s.entries[reading->step].reading = reading;
+    return true;
+  });
+  if (!wanted) {
+    shared_.arena->drop_reference(*allocated);
+    return true;
+  }
+  shared_.dataset->want(missing);
+  readers_.add(std::move(reading));
+  return !stop.stop_requested();
+}
+
+void DrawThread::wait_for_arrivals(std::stop_token stop) {
+  if (stop.stop_requested()) return;
+  if (view_) {
+    view_->wait_change(seen_changes_, kTick);
+  } else {
+    shared_.state.wait_for(
+        stop, kTick, [](const FeedState& s) { return s.closed; }, [](FeedState&) {});
+  }
+}
+
+}  // namespace quiver::cache

@@ -1,0 +1,339 @@
+#include "cache/client/feed.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/client/draw_thread.h"
+#include "cache/client/feed_reader.h"
+#include "cache/client/shared_memory.h"
+#include "io/process.h"
+
+namespace quiver::cache {
+namespace {
+
+double seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+RankState fresh_state(const Dataset& dataset, const FeedOptions& options) {
+  RankState state(dataset.manifest().size());
+  state.dataset = public_id(dataset.manifest().root());
+  state.seed = options.seed;
+  state.world = options.world;
+  state.rank = options.rank;
+  state.batch_size = options.batch_size;
+  const bool strict = options.mode == Mode::kStrict || !options.shuffle;
+  state.mode = strict ? "strict" : "substitute";
+  return state;
+}
+
+class FeedImpl final : public Feed {
+ public:
+  FeedImpl(std::shared_ptr<Dataset> dataset, FeedOptions options, Environment environment,
+           std::shared_ptr<Arena> arena, std::uint32_t slots)
+      : base_(dataset->manifest().size(), options.subset.empty()) {
+    for (const ItemId id : options.subset) base_.insert(id);
+    RankState start = fresh_state(*dataset, options);
+    seed_ = options.seed;
+    shared_ = std::make_unique<FeedShared>(std::move(dataset), std::move(options), environment,
+                                           std::move(arena), std::move(start), slots);
+    reader_ = make_feed_reader(shared_->arena);
+  }
+
+  ~FeedImpl() override {
+    if (mark_.in_maker()) {
+      close();
+    } else {  // a fork's child has neither the threads nor, perhaps, the locks
+      (void)draw_.release();
+      (void)shared_.release();
+    }
+  }
+
+  int shared_fd() const override { return shared_->arena->fd().get(); }
+  std::shared_ptr<FeedReader> reader() override { return reader_; }
+  std::uint32_t batches() const override;
+  Status begin_epoch() override;
+  std::optional<std::uint64_t> issue() override;
+  void delivered(std::uint64_t ticket, std::uint32_t skipped) override;
+  void waited(std::uint64_t ticket, Duration total) override;
+
+  std::uint64_t epoch() const override {
+    return shared_->state.with(
+        [&](const FeedState& s) { return s.running() ? s.plan->epoch : next_epoch(s); });
+  }
+  void set_epoch(std::uint64_t epoch) override { explicit_epoch_ = epoch; }
+  RankState state() const override {
+    return shared_->state.with([](const FeedState& s) { return s.progress.state(); });
+  }
+  Status load_state(const JobState& state) override;
+  Status replay(std::vector<std::vector<ItemId>> batches) override;
+  EpochReport report() const override;
+  void close() override;
+
+ private:
+  std::uint64_t next_epoch(const FeedState& s) const {
+    if (explicit_epoch_) return *explicit_epoch_;
+    if (loaded_) return loaded_->epoch;
+    return s.plan ? s.plan->epoch + 1 : 0;
+  }
+  Shape shape_of(std::uint32_t items) const;
+  // What the next epoch draws from, over all ranks, and where it goes on.
+  struct Start {
+    std::uint64_t epoch = 0;
+    std::uint32_t first_step = 0;
+    ItemSet before, remaining;
+  };
+  Start next_start(const FeedState& s) const;
+  RunPlan plan_run(const Start& start) const;
+  void abandon_run(FeedState& s);
+  void count_delivered(FeedState& s, const Reading& reading);
+
+  ForkMark mark_;
+  ItemSet base_;  // all items, or the subset
+  std::unique_ptr<FeedShared> shared_;
+  std::shared_ptr<FeedReader> reader_;
+  std::unique_ptr<DrawThread> draw_;
+
+  // Of the loop's thread.
+  std::uint64_t seed_ = 0, serial_ = 0;
+  std::optional<std::uint64_t> explicit_epoch_;
+  std::optional<JobState> loaded_;
+  std::optional<std::vector<std::vector<ItemId>>> replay_;  // what is left of it
+  std::size_t replayed_ = 0;
+};
+
+Shape FeedImpl::shape_of(std::uint32_t items) const {
+  const FeedOptions& o = shared_->options;
+  return {items, o.world, o.rank, o.batch_size, o.drop_last, o.uneven, o.shuffle};
+}
+
+FeedImpl::Start FeedImpl::next_start(const FeedState& s) const {
+  Start start{next_epoch(s), 0, ItemSet(base_.size()), base_};
+  if (loaded_ && loaded_->epoch == start.epoch) {
+    start.first_step = loaded_->step;
+    start.before = loaded_->delivered;
+    start.remaining.remove(loaded_->delivered);
+    if (start.remaining.count() == 0 && !explicit_epoch_) {  // nothing is left of that epoch
+      return {start.epoch + 1, 0, ItemSet(base_.size()), base_};
+    }
+  }
+  return start;
+}
+
+RunPlan FeedImpl::plan_run(const Start& start) const {
+  const Shape shape = shape_of(start.remaining.count());
+  RankPart part = part_of_rank(start.remaining, shape, seed_, start.epoch);
+  RunPlan plan{serial_ + 1,
+               start.epoch,
+               seed_,
+               start.first_step,
+               batches_of_rank(shape),
+               std::move(part.items),
+               std::move(part.pads),
+               std::nullopt};
+  if (!replay_) return plan;
+  const auto n = std::min<std::size_t>(plan.batches, replay_->size() - replayed_);
+  const auto from = replay_->begin() + static_cast<std::ptrdiff_t>(replayed_);
+  plan.listed.emplace(from, from + static_cast<std::ptrdiff_t>(n));
+  plan.batches = static_cast<std::uint32_t>(n);
+  plan.part = ItemSet(base_.size());
+  plan.pads.clear();
+  for (const auto& batch : *plan.listed) {
+    for (const ItemId id : batch) plan.part.insert(id);
+  }
+  return plan;
+}
+
+std::uint32_t FeedImpl::batches() const {
+  return shared_->state.with([&](const FeedState& s) -> std::uint32_t {
+    if (s.running()) return s.plan->batches;
+    const std::uint32_t n = batches_of_rank(shape_of(next_start(s).remaining.count()));
+    if (!replay_) return n;
+    return static_cast<std::uint32_t>(std::min<std::size_t>(n, replay_->size() - replayed_));
+  });
+}
+
+Status FeedImpl::begin_epoch() {
+  if (replay_ && replayed_ == replay_->size()) {
+    return error(Code::kInvalid, "the recording has no further epoch to replay");
+  }
+  const Start start = shared_->state.with([&](const FeedState& s) { return next_start(s); });
+  auto plan = std::make_shared<const RunPlan>(plan_run(start));
+  serial_ = plan->serial;
+  if (plan->listed) replayed_ += plan->batches;
+  explicit_epoch_.reset();
+  loaded_.reset();
+  const bool closed = shared_->state.change([&](FeedState& s) {
+    if (s.closed) return true;
+    abandon_run(s);
+    s.plan = plan;
+    s.drawn = s.issued = s.delivered = 0;
+    s.first_ticket = s.next_ticket;
+    s.progress.begin(plan->epoch, plan->first_step, plan->batches, start.before, plan->part);
+    s.report = EpochReport{};
+    s.report.epoch = plan->epoch;
+    s.began = s.last_delivery = Instant{};
+    s.origin_bytes_before.reset();
+    return false;
+  });
+  if (closed) return error(Code::kCancelled, "the loader has been closed");
+  if (!draw_) draw_ = std::make_unique<DrawThread>(*shared_);
+  return {};
+}
+
+void FeedImpl::abandon_run(FeedState& s) {
+  for (auto& [step, entry] : s.entries) {
+    if (entry.ticket) {
+      shared_->arena->abandon(*entry.ticket);
+    } else if (entry.ready) {
+      shared_->arena->drop_reference(entry.reading->block);
+    }
+  }
+  s.entries.clear();
+  s.held_bytes = 0;
+}
+
+std::optional<std::uint64_t> FeedImpl::issue() {
+  const Instant now = shared_->environment.clock.now();
+  return shared_->state.change([&](FeedState& s) -> std::optional<std::uint64_t> {
+    if (s.closed || !s.plan || s.issued == s.plan->batches) return std::nullopt;
+    if (s.issued == 0) s.began = now;
+    const std::uint64_t ticket = s.next_ticket++;
+    const std::uint32_t step = s.plan->first_step + s.issued++;
+    shared_->arena->issue(ticket);
+    Entry& entry = s.entries[step];
+    entry.ticket = ticket;
+    if (entry.ready) {
+      s.ready_at[ticket % s.ready_at.size()] = {ticket, now};
+      shared_->arena->publish(ticket, s.plan->epoch, step, entry.reading->block);
+    }
+    return ticket;
+  });
+}
+
+void FeedImpl::delivered(std::uint64_t ticket, std::uint32_t skipped) {
+  const Instant now = shared_->environment.clock.now();
+  shared_->state.change([&](FeedState& s) {
+    if (!s.plan || ticket < s.first_ticket || ticket >= s.next_ticket) return;  // of another run
+    const auto step = s.plan->first_step + static_cast<std::uint32_t>(ticket - s.first_ticket);
+    const auto entry = s.entries.find(step);
+    if (entry == s.entries.end() || !entry->second.ready) return;
+    const Reading& reading = *entry->second.reading;
+    count_delivered(s, reading);
+    s.report.skipped += skipped;
+    s.report.repeats += s.progress.deliver(step, reading.items);
+    ++s.delivered;
+    s.last_delivery = now;
+    s.held_bytes -= reading.bytes;
+    s.entries.erase(entry);
+  });
+}
+
+void FeedImpl::count_delivered(FeedState& s, const Reading& reading) {
+  ++s.report.batches;
+  s.report.samples += reading.items.size();
+  s.report.settled += reading.settled;
+  for (int t = 0; t < kTiers; ++t) s.report.tiers[t] += reading.tiers[static_cast<std::size_t>(t)];
+}
+
+void FeedImpl::waited(std::uint64_t ticket, Duration total) {
+  const Instant now = shared_->environment.clock.now();
+  shared_->state.with([&](FeedState& s) {
+    const auto& slot = s.ready_at[ticket % s.ready_at.size()];
+    if (ticket < s.first_ticket || slot.ticket != ticket) return;
+    const Duration link = std::clamp(slot.at - (now - total), Duration(0), total);
+    s.report.waited_link_s += seconds(link);
+    s.report.waited_decode_s += seconds(total - link);
+  });
+}
+
+Status FeedImpl::load_state(const JobState& state) {
+  if (state.items != base_.size() || state.delivered.size() != base_.size()) {
+    return error(Code::kInvalid,
+                 "the state is of a dataset of {} items, this one has {}: load the state of this "
+                 "dataset",
+                 state.items, base_.size());
+  }
+  loaded_ = state;
+  explicit_epoch_.reset();
+  seed_ = state.seed;
+  shared_->state.change([&](FeedState& s) {
+    abandon_run(s);
+    s.plan = nullptr;
+    s.progress.load(state);
+  });
+  return {};
+}
+
+Status FeedImpl::replay(std::vector<std::vector<ItemId>> batches) {
+  for (const auto& batch : batches) {
+    for (const ItemId id : batch) {
+      if (id.value >= base_.size()) {
+        return error(Code::kInvalid, "the recording names item {} of a dataset of {}", id.value,
+                     base_.size());
+      }
+    }
+  }
+  replay_ = std::move(batches);
+  replayed_ = 0;
+  return {};
+}
+
+EpochReport FeedImpl::report() const {
+  const auto view = draw_ ? shared_->dataset->view() : nullptr;
+  const std::uint64_t origin_bytes = view ? view->counters().origin_bytes : 0;
+  const bool degraded = shared_->dataset->degraded();
+  return shared_->state.with([&](const FeedState& s) {
+    EpochReport report = s.report;
+    report.degraded |= degraded;
+    if (s.began != Instant{} && s.last_delivery != Instant{}) {
+      report.seconds = seconds(s.last_delivery - s.began);
+    }
+    if (s.origin_bytes_before && origin_bytes > *s.origin_bytes_before) {
+      report.origin_bytes += origin_bytes - *s.origin_bytes_before;
+    }
+    return report;
+  });
+}
+
+void FeedImpl::close() {
+  shared_->state.change([](FeedState& s) { s.closed = true; });
+  shared_->arena->close();
+  draw_.reset();
+  shared_->state.change([&](FeedState& s) { abandon_run(s); });
+}
+
+Status check(const Dataset& dataset, const FeedOptions& options) {
+  const std::uint32_t n = dataset.manifest().size();
+  if (options.batch_size == 0) return error(Code::kInvalid, "batch_size must be at least 1");
+  if (options.world == 0 || options.rank >= options.world) {
+    return error(Code::kInvalid, "rank {} does not exist in a world of {}", options.rank,
+                 options.world);
+  }
+  for (const ItemId id : options.subset) {
+    if (id.value >= n) {
+      return error(Code::kInvalid, "the subset names item {} of a dataset of {}", id.value, n);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Feed>> Feed::create(std::shared_ptr<Dataset> dataset, FeedOptions options,
+                                           Environment environment) {
+  if (Status ok = check(*dataset, options); !ok) return std::move(ok).error();
+  if (options.job == decltype(options.job){}) {
+    if (Status made = io::random_bytes(std::as_writable_bytes(std::span(options.job))); !made) {
+      return std::move(made).error();
+    }
+  }
+  // Twice as many slots as may be outstanding: an abandoned epoch's tickets keep theirs for a
+  // while.
+  const std::uint32_t slots = 2 * std::max(1u, options.max_tickets);
+  std::shared_ptr<Arena> arena = TRY(Arena::create(slots));
+  return std::unique_ptr<Feed>(std::make_unique<FeedImpl>(std::move(dataset), std::move(options),
+                                                          environment, std::move(arena), slots));
+}
+
+}  // namespace quiver::cache

@@ -1,0 +1,105 @@
+// The draw thread's housekeeping: the board of another daemon, what was lost, how the job fares.
+#include <algorithm>
+
+#include "cache/client/draw_thread.h"
+
+namespace quiver::cache {
+namespace {
+
+constexpr Duration kPeriod = std::chrono::seconds(1);
+
+}  // namespace
+
+void DrawThread::keep_house() {
+  const Instant now = shared_.environment.clock.now();
+  if (now < next_housekeeping_) return;
+  next_housekeeping_ = now + kPeriod;
+  if (view_ && shared_.dataset->generation() != generation_) rejoin();
+  if (view_) {
+    const std::uint64_t bytes = view_->counters().origin_bytes;
+    shared_.state.with([&](FeedState& s) { s.origin_bytes_seen = bytes; });
+  }
+  if (view_ && sampler_) find_lost();
+  report();
+}
+
+void DrawThread::rejoin() {
+  const std::uint64_t generation = shared_.dataset->generation();
+  const FeedOptions& o = shared_.options;
+  auto writer = shared_.dataset->join(o.job, o.world, o.rank, o.batch_size);
+  if (!writer) {
+    log(shared_.environment.log, LogLevel::kDebug, "not joined: {}", writer.error().message);
+    return;
+  }
+  if (generation_ != 0) {  // another daemon counts from its own beginning
+    const std::uint64_t bytes = view_->counters().origin_bytes;
+    shared_.state.with([&](FeedState& s) {
+      if (s.origin_bytes_before && s.origin_bytes_seen > *s.origin_bytes_before) {
+        s.report.origin_bytes += s.origin_bytes_seen - *s.origin_bytes_before;
+      }
+      s.origin_bytes_before = bytes;
+    });
+  }
+  generation_ = generation;
+  evicted_ = UINT64_MAX;  // what the last daemon held may not be here
+  shared_.board.with([&](Board& board) { board.writer = *std::move(writer); });
+  publish_board();
+}
+
+void DrawThread::find_lost() {
+  const std::uint64_t evicted = view_->counters().evicted_items;
+  if (evicted == evicted_) return;
+  evicted_ = evicted;
+  std::vector<ItemId> lost;
+  settled_->for_each([&](ItemId id) {
+    if (view_->word(id).residency() != Residency::kHere) lost.push_back(id);
+  });
+  if (lost.empty()) return;
+  for (const ItemId id : lost) {
+    settled_->erase(id);
+    sampler_->lost(id);
+  }
+  shared_.board.with([&](Board& board) { board.settled = settled_; });
+  publish_board();  // so that the daemon fetches them anew
+}
+
+void DrawThread::report() {
+  ReportRequest request;
+  const Instant now = shared_.environment.clock.now();
+  const bool running = shared_.state.with([&](FeedState& s) {
+    s.report.degraded |= s.plan != nullptr && shared_.dataset->degraded();
+    if (!s.plan) return false;
+    request.epoch = s.plan->epoch;
+    request.step = s.plan->first_step + s.delivered;
+    request.steps = s.plan->first_step + s.plan->batches;
+    request.samples = s.report.samples;
+    request.hits = s.report.settled;
+    request.direct = s.report.tiers[static_cast<int>(Tier::kDirect)];
+    request.waited_link_s = s.report.waited_link_s;
+    request.waited_decode_s = s.report.waited_decode_s;
+    return s.running();
+  });
+  if (request.samples < reported_samples_) {  // another epoch
+    reported_samples_ = 0;
+    reported_wait_ = 0;
+    last_report_ = now;
+  }
+  const double busy = std::chrono::duration<double>(now - last_report_).count() -
+                      (request.waited_link_s - reported_wait_);
+  if (running && request.samples > reported_samples_ && last_report_ != Instant{}) {
+    const double pace =
+        static_cast<double>(request.samples - reported_samples_) / std::max(busy, 1e-3);
+    shared_.board.with([&](Board& board) {
+      if (board.writer) board.writer->set_pace(pace, shared_.options.batch_size);
+    });
+  }
+  last_report_ = now;
+  reported_samples_ = request.samples;
+  reported_wait_ = request.waited_link_s;
+  if (!view_ || generation_ == 0 || request.steps == 0) return;
+  request.job = shared_.options.job;
+  request.rank = shared_.options.rank;
+  shared_.dataset->report(request);
+}
+
+}  // namespace quiver::cache

@@ -1,0 +1,101 @@
+// What the threads of one feed share. The loop's thread issues and delivers, the draw thread draws,
+// reader threads read; they meet here.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/guarded.h"
+#include "cache/client/arena.h"
+#include "cache/client/feed.h"
+#include "cache/client/job_progress.h"
+
+namespace quiver::cache {
+
+// One epoch as it is being run, or what is left of one. Immutable once it is made.
+struct RunPlan {
+  std::uint64_t serial = 0;  // of runs of this feed, from 1
+  std::uint64_t epoch = 0, seed = 0;
+  std::uint32_t first_step = 0, batches = 0;
+  ItemSet part;  // what this rank draws from
+  std::vector<ItemId> pads;
+  std::optional<std::vector<std::vector<ItemId>>> listed;  // replay
+};
+
+// A batch from its draw until it is delivered.
+struct Reading {
+  std::shared_ptr<const RunPlan> plan;
+  std::uint32_t step = 0;
+  std::vector<ItemId> items;
+  std::uint32_t settled = 0;  // of them, resident when the epoch began
+  std::uint64_t block = 0, bytes = 0;
+  std::array<std::atomic<std::uint32_t>, kTiers> tiers{};
+  std::atomic<std::uint32_t> next = 0, left = 0;  // the item to be claimed next; those not yet read
+};
+
+struct Entry {
+  std::optional<std::uint64_t> ticket;
+  std::shared_ptr<Reading> reading;  // once drawn
+  bool ready = false;                // read
+};
+
+// The run's side that changes; under the lock of FeedState.
+struct FeedState {
+  explicit FeedState(RankState start, std::uint32_t tickets)
+      : progress(std::move(start)), ready_at(tickets) {}
+
+  std::shared_ptr<const RunPlan> plan;     // of the run; null before the first
+  std::map<std::uint32_t, Entry> entries;  // by step, from draw or issue to delivery
+  std::uint32_t drawn = 0, issued = 0, delivered = 0;
+  std::uint64_t first_ticket = 0, next_ticket = 0;
+  std::uint64_t held_bytes = 0;  // of blocks of entries
+  JobProgress progress;
+  EpochReport report;
+  Instant began{}, last_delivery{};
+  std::uint64_t origin_bytes_seen =
+      0;  // of the present daemon; report.origin_bytes has the others'
+  std::optional<std::uint64_t> origin_bytes_before;  // by the daemon's counter
+  bool closed = false;
+
+  struct ReadyAt {
+    std::uint64_t ticket = UINT64_MAX;
+    Instant at{};
+  };
+  std::vector<ReadyAt> ready_at;  // by ticket modulo its size
+
+  bool running() const { return plan && delivered < plan->batches; }
+};
+
+// The rank's board and what it says, so that it can be written anew for another daemon.
+struct Board {
+  std::optional<JobBoardWriter> writer;
+  BoardEpoch epoch;
+  std::optional<ItemSet> settled, taken;
+};
+
+struct FeedShared {
+  FeedShared(std::shared_ptr<Dataset> d, FeedOptions o, Environment e, std::shared_ptr<Arena> a,
+             RankState start, std::uint32_t tickets)
+      : dataset(std::move(d)),
+        options(std::move(o)),
+        environment(e),
+        arena(std::move(a)),
+        allocator(arena, options.memory_limit),
+        state(std::move(start), tickets) {}
+
+  const std::shared_ptr<Dataset> dataset;
+  const FeedOptions options;
+  const Environment environment;
+  const std::shared_ptr<Arena> arena;
+  Guarded<BlockAllocator> allocator;
+  Guarded<FeedState> state;
+  Guarded<Board> board;
+
+  bool strict() const { return options.mode == Mode::kStrict || !options.shuffle; }
+};
+
+}  // namespace quiver::cache

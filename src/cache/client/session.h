@@ -1,0 +1,97 @@
+// Session: one process's tie to one daemon for one dataset.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/guarded.h"
+#include "cache/client/daemon_link.h"
+#include "cache/client/protocol.h"
+#include "cache/client/segment_table.h"
+#include "cache/view/job_board.h"
+#include "cache/view/view.h"
+
+namespace quiver::cache {
+
+// How a read of what the view says is here ended.
+enum class Hit : std::uint8_t {
+  kHit,
+  kAbsent,   // the view does not have it here
+  kStale,    // the word pointed at what had just gone
+  kCorrupt,  // the checksum did not match
+};
+
+// Owns its connections (the first one carries the session, at most kMaxConnections in all), the
+// mapped view and the descriptors of segments. Lives from a daemon's greeting until that daemon is
+// gone; then it is lost, once and for ever, and the Dataset opens another. What it holds stays
+// readable as long as somebody holds it. Any thread may call anything; a call over the wire takes a
+// connection of its own out of the pool. After a fork the child calls only abandon_after_fork().
+class Session {
+ public:
+  // Proves the manifest over a greeted connection.
+  static Result<std::shared_ptr<Session>> open(Greeted greeted, const DaemonAddress& address,
+                                               const Manifest& manifest, OriginSettings origin,
+                                               Environment environment, Instant deadline);
+  ~Session();
+
+  // Reads the item if it is here now. Asks the daemon only for a descriptor that is not held yet.
+  Hit read_resident(ItemId id, MutableByteSpan out, bool& pinned);
+
+  // An error that is not about the connection leaves the session as it is.
+  Result<FetchReply> fetch(const std::vector<ItemId>& items, std::chrono::milliseconds wait);
+  Result<JobBoardWriter> join(JoinRequest request);
+  Status report(ReportRequest request);
+  Result<InsertReply> insert(const Sha256& hash, ByteSpan bytes);
+
+  const ViewReader& view() const { return view_; }
+  bool lost() const { return lost_.load(std::memory_order_relaxed); }
+  void lose() { lost_ = true; }
+  // Whether the daemon showed a sign of life within the last second; a session that did not is
+  // lost.
+  bool alive();
+
+  // Closes this process's copies of the connections without a word, so that the daemon sees the
+  // parent go. The object itself is left alone for ever: its locks may be held.
+  void abandon_after_fork();
+
+ private:
+  static constexpr std::size_t kMaxConnections = 8;
+  static constexpr std::size_t kMaxSegments = 400;
+
+  struct Line {
+    std::unique_ptr<rpc::Connection> connection;
+    std::size_t slot = 0;
+    bool first = false;  // carries the session
+  };
+  struct Pool {
+    std::vector<Line> idle;
+    std::array<bool, kMaxConnections> taken{};
+  };
+
+  Session(ViewReader view, OpenReply opened, Token token, DaemonAddress address,
+          Environment environment);
+  Result<Line> take_line(Instant deadline);
+  void give_line(Line line);
+  void adopt(Line& line, Greeted greeted, std::size_t slot);
+  void drop(Line line);
+  Result<rpc::Message> call(Request type, const std::string& payload, Duration patience);
+  SegmentTable::Handle fetch_segment(SegmentId id);
+  bool must_verify(ItemId id);
+
+  const ViewReader view_;
+  const OpenReply opened_;
+  const Token token_;
+  const DaemonAddress address_;
+  const Environment environment_;
+  const Instant opened_at_;
+  SegmentTable segments_{kMaxSegments};
+  Guarded<Pool> pool_;
+  std::array<std::atomic<int>, kMaxConnections> fds_;  // of open connections; -1: none
+  std::vector<std::atomic<std::uint64_t>> verified_;   // one bit an item: read once since the start
+  std::atomic<std::uint32_t> reads_ = 0;               // for the sampling of later reads
+  std::atomic<bool> lost_ = false;
+};
+
+}  // namespace quiver::cache
