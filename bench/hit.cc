@@ -1,5 +1,5 @@
-// What a hit costs: Dataset::read of resident items, default verification, against pread of the same
-// lengths from one page-cached file, in turns. One JSON object a line, for bench/run.py.
+// What a hit costs: Dataset::read of resident items, default verification, against pread of the
+// same lengths from one page-cached file, in turns. One JSON object a line, for bench/run.py.
 //
 //   bench_hit MANIFEST PLAIN_FILE REPEATS        (settings from the environment, as everywhere)
 #include <fcntl.h>
@@ -11,10 +11,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/client/dataset.h"
+#include "cache/client/user_settings.h"
 #include "cache/sampler/permutation.h"
 #include "io/file.h"
 #include "io/http.h"
-#include "io/process.h"
 
 namespace quiver::cache {
 namespace {
@@ -55,9 +55,9 @@ Status run(const std::string& manifest, const std::string& plain, int repeats) {
   auto http = io::make_curl_transport(4);
   DatasetOptions options;
   options.manifest_path = manifest;
-  options.settings = TRY(load_settings({}, io::environment, io::environment_names(), std::nullopt));
+  options.settings = TRY(user_settings({}, files));
   auto dataset = TRY(Dataset::open(std::move(options), {files, *http, clock, log}));
-  const io::Fd file = TRY(files.open(plain, O_RDONLY));
+  const io::Fd file = TRY(files.open(plain, O_RDONLY, 0));
   // Two rounds before the first that counts: the view is connected and first reads are verified.
   for (std::uint64_t round = 0; round < static_cast<std::uint64_t>(repeats) + 2; ++round) {
     const Rates rates = TRY(measure(*dataset, files, file.get(), clock, round));

@@ -49,7 +49,7 @@ def main() -> None:
 
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(1)
-    data = qt.ImageFolder(arguments.url, transform=augment)
+    data = qt.ImageFolder(arguments.url, transform=augment, name=arguments.name)
     loader = qt.DataLoader(
         data,
         batch_size=arguments.batch_size,
@@ -57,7 +57,6 @@ def main() -> None:
         num_workers=arguments.workers,
         persistent_workers=arguments.workers > 0,
         seed=arguments.seed,
-        name=arguments.name,
         record=arguments.record,
     )
     model = small_cnn(len(data.classes))

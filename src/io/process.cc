@@ -150,6 +150,15 @@ std::optional<std::string> environment(const std::string& name) {
   return value;
 }
 
+std::vector<std::string> environment_names() {
+  std::vector<std::string> names;
+  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+    const std::string_view entry = *e;
+    names.emplace_back(entry.substr(0, entry.find('=')));
+  }
+  return names;
+}
+
 Status random_bytes(MutableByteSpan out) {
   while (!out.empty()) {
     const auto n = ::getrandom(out.data(), out.size(), 0);

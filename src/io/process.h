@@ -18,6 +18,7 @@ Result<std::string> boot_id();
 
 // Not to be called while another thread changes the environment (ours never does).
 std::optional<std::string> environment(const std::string& name);
+std::vector<std::string> environment_names();
 
 // From the kernel's generator; fit for keys.
 Status random_bytes(MutableByteSpan out);

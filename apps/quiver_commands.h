@@ -1,0 +1,49 @@
+// The commands of `quiver`: each prints its result and returns a Status; main() does the rest.
+#pragma once
+
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "base/log.h"
+#include "base/quiver_settings.h"
+#include "base/result.h"
+#include "cache/client/daemon_link.h"
+#include "cache/client/dataset.h"
+
+namespace quiver {
+
+struct Command {
+  cache::Environment environment;
+  Settings settings;
+  bool json = false;
+  std::string daemon_program;  // quiverd beside this program; empty: there is none
+  std::stop_token stop;
+};
+
+struct DigestArguments {
+  std::string url, layout = "image-folder", manifest;
+};
+
+// The exit status is that of success (0) unless it says otherwise.
+Result<int> run_status(const Command& command);
+Result<int> run_digest(const Command& command, const DigestArguments& arguments);
+Result<int> run_warm(const Command& command, const std::string& target);
+Result<int> run_evict(const Command& command, const std::string& target, bool all);
+Result<int> run_stop(const Command& command);
+Result<int> run_explain(const Command& command);
+
+// kUnavailable, as a sentence, when no daemon runs; `start`: start one then.
+Result<cache::Greeted> daemon_of(const Command& command, bool start);
+
+// Waits up to a minute for the answer.
+template <class R, class M>
+Result<R> ask_daemon(cache::Greeted& daemon, cache::Request type, const M& message,
+                     const Clock& clock, std::span<const int> fds = {}) {
+  auto reply = daemon.connection->call(static_cast<std::uint16_t>(type), cache::encode(message),
+                                       fds, clock.now() + std::chrono::minutes(1));
+  if (!reply) return std::move(reply).error();
+  return cache::decode<R>(reply->payload);
+}
+
+}  // namespace quiver

@@ -1,0 +1,118 @@
+// quiverd: the daemon of a node. Wires the parts and waits for a signal.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "cache/server/server.h"
+#include "exit_status.h"
+#include "io/process.h"
+
+namespace quiver {
+namespace {
+
+constexpr const char* kUsage =
+    "quiverd: the Quiver cache daemon\n"
+    "\n"
+    "  quiverd --cache-dir DIR --socket PATH [--SETTING VALUE]...\n"
+    "\n"
+    "Settings: disk-limit, disk-floor, memory-limit, window, fetch-concurrency, rate-limit, "
+    "verify,\n"
+    "idle-timeout, log-level; `quiver explain` says what each means. It is started by itself "
+    "where\n"
+    "it is needed, serves its own user only, and stops on SIGTERM, SIGINT or `quiver stop`.\n";
+
+// "--disk-limit 20GB" and "--disk-limit=20GB" become disk_limit → 20GB.
+Result<std::map<std::string, std::string>> arguments_of(int argc, char** argv) {
+  std::map<std::string, std::string> arguments;
+  for (int i = 1; i < argc; ++i) {
+    std::string name = argv[i];
+    if (!name.starts_with("--")) {
+      return error(Code::kInvalid, "'{}' is no option; options look like --cache-dir DIR", name);
+    }
+    std::string value;
+    if (const auto equals = name.find('='); equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    } else if (i + 1 < argc) {
+      value = argv[++i];
+    } else {
+      return error(Code::kInvalid, "the option {} needs a value", name);
+    }
+    name = name.substr(2);
+    for (char& c : name) c = c == '-' ? '_' : c;
+    arguments[name] = value;
+  }
+  return arguments;
+}
+
+// Waits for a signal, or for the daemon to end by itself.
+void wait_for_signals(const sigset_t& signals, std::stop_source& stop, std::stop_token ended) {
+  io::name_this_thread("signals");
+  while (!ended.stop_requested()) {
+    const timespec patience{0, 100'000'000};
+    if (sigtimedwait(&signals, nullptr, &patience) > 0) stop.request_stop();
+  }
+}
+
+Status run(const std::map<std::string, std::string>& arguments, const sigset_t& signals) {
+  cache::DaemonOptions options;
+  options.settings =
+      TRY(load_settings(arguments, [](const std::string&) { return std::nullopt; }, {}, {}));
+  options.cache_directory = options.settings.cache_dir;
+  options.socket_path = options.settings.socket;
+  if (options.cache_directory.empty() || options.socket_path.empty()) {
+    return error(Code::kInvalid, "both --cache-dir and --socket are needed");
+  }
+  options.uid = ::getuid();
+  options.pid = static_cast<std::uint64_t>(::getpid());
+  options.boot_id = TRY(io::boot_id());
+
+  io::RealFiles files;
+  RealClock clock;
+  StderrLog sink(options.settings.log_level);
+  const auto http = io::make_curl_transport(options.settings.fetch_concurrency + 2);
+  auto daemon = cache::Daemon::start(options, {files, *http, clock, sink});
+  if (!daemon && daemon.error().code == Code::kUnavailable) {
+    log(sink, LogLevel::kInfo, "not needed: {}", daemon.error().message);
+    return {};
+  }
+  if (!daemon) return std::move(daemon).error();
+  log(sink, LogLevel::kInfo, "serving '{}' at '{}'", options.cache_directory, options.socket_path);
+
+  std::stop_source stop;
+  std::jthread signal_thread(
+      [&](std::stop_token ended) { wait_for_signals(signals, stop, ended); });
+  const Status status = (*daemon)->run_until_stopped(stop.get_token());
+  log(sink, LogLevel::kInfo, "stopped");
+  return status;
+}
+
+}  // namespace
+}  // namespace quiver
+
+int main(int argc, char** argv) {
+  using namespace quiver;
+  if (argc == 2 && (std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h")) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::puts(cache::kSoftware);
+    return 0;
+  }
+  // Before any thread is made, so that only the one that waits for them gets them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  const auto arguments = arguments_of(argc, argv);
+  const Status status = arguments ? run(*arguments, signals) : Status(arguments.error());
+  if (status) return 0;
+  std::fprintf(stderr, "quiverd: %s\n", status.error().message.c_str());
+  return exit_status(status.error().code);
+}

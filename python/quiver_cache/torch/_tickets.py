@@ -1,0 +1,215 @@
+"""What runs where a batch is made: in torch's workers, or in the loop's process without them.
+
+The loader's index for a batch is a Ticket. Here its bytes are awaited in the shared arena, decoded
+and collated; the number travels back with the batch, for the loader to account for.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import reduction
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from .. import _core
+from ..errors import CancelledError, QuiverError
+from .dataset import Dataset
+
+_SLICE_S = 0.2  # how long a wait may go on without looking at signals and at the parent
+
+
+class Ticket(NamedTuple):
+    number: int
+    seed: int
+
+
+class Fed:
+    """A batch on its way to the loop, with what the loader needs to account for it."""
+
+    __slots__ = ("data", "empty", "epoch", "ids", "skipped", "step", "ticket")
+
+    def __init__(
+        self,
+        ticket: int,
+        epoch: int,
+        step: int,
+        ids: list[int] | None,
+        skipped: int,
+        data: Any,
+        empty: bool,
+    ) -> None:
+        self.ticket = ticket
+        self.epoch = epoch
+        self.step = step
+        self.ids = ids
+        self.skipped = skipped
+        self.data = data
+        self.empty = empty
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.ticket, self.epoch, self.step, self.ids, self.skipped)
+        return Fed, (*fields, self.data, self.empty)
+
+    def pin_memory(self, device: str | None = None) -> Fed:
+        self.data = pin_memory(self.data, device)  # type: ignore[no-untyped-call]
+        return self
+
+
+class Loaded(NamedTuple):
+    """A batch before it is collated."""
+
+    batch: _core.Batch
+    samples: list[Any]
+    skipped: int
+
+
+class TicketDataset(torch.utils.data.Dataset[Any]):
+    """Stands for the user's dataset in the fetcher: its indices are tickets.
+
+    `feed_fd` is the shared arena's descriptor; `stop_fd` becomes readable when the iterator of these
+    workers is given up, so that none of them sits in a wait meanwhile.
+    """
+
+    def __init__(self, dataset: Dataset, feed_fd: int, stop_fd: int, on_bad_sample: str, owner: int) -> None:
+        self.dataset = dataset
+        self._feed_fd = feed_fd
+        self._stop_fd = stop_fd
+        self._on_bad = on_bad_sample
+        self._owner = owner
+        self._reader: tuple[int, _core.FeedReader] | None = None
+
+    def use(self, reader: _core.FeedReader) -> None:
+        """In the owner's process: its own reader."""
+        self._reader = (os.getpid(), reader)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_reader": None}
+        state["_feed_fd"] = reduction.DupFd(self._feed_fd)
+        state["_stop_fd"] = reduction.DupFd(self._stop_fd)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._feed_fd = state["_feed_fd"].detach()
+        self._stop_fd = state["_stop_fd"].detach()
+
+    def __getitems__(self, ticket: Ticket) -> Loaded:
+        batch = self._wait(ticket.number)
+        ids = batch.ids
+        contents = batch.contents()
+        labels = self.dataset.source.manifest.labels_of(ids) if self.dataset.classes else ids
+        with _item_random_state(not self.dataset.plain) as seed_item:
+            results = []
+            for item, content, label in zip(ids, contents, labels, strict=True):
+                seed_item(ticket.seed, batch.epoch, item)
+                results.append(self._finish(content, item, label))
+        return self._sort_out(batch, results)
+
+    def __getitem__(self, ticket: Any) -> Any:
+        raise TypeError("this dataset is read by tickets")
+
+    def _finish(self, content: Any, item: int, label: int) -> Any:
+        if isinstance(content, Exception):
+            return _Failure(content)
+        if self._on_bad == "raise":
+            return self.dataset.finish(content, item, label)
+        try:
+            return self.dataset.finish(content, item, label)
+        except QuiverError as problem:
+            return _Failure(problem)
+
+    def _sort_out(self, batch: _core.Batch, results: list[Any]) -> Loaded:
+        good = [r for r in results if type(r) is not _Failure]
+        bad = len(results) - len(good)
+        if bad == 0:
+            return Loaded(batch, results, 0)
+        failure = next(r for r in results if type(r) is _Failure)
+        if self._on_bad == "raise" or (self._on_bad == "substitute" and not good):
+            raise failure.problem
+        if self._on_bad == "skip":
+            return Loaded(batch, good, bad)
+        others = iter(good * (bad // len(good) + 1))
+        samples = [next(others) if type(r) is _Failure else r for r in results]
+        return Loaded(batch, samples, bad)
+
+    def _wait(self, ticket: int) -> _core.Batch:
+        reader = self._attached()
+        while True:
+            batch = reader.wait(ticket, _SLICE_S)
+            if batch is not None:
+                if batch.abandoned:
+                    raise CancelledError("this epoch was given up when another one was begun")
+                return batch
+            if os.getpid() != self._owner and self._is_over():
+                raise CancelledError("the loader of this worker is gone")
+
+    def _attached(self) -> _core.FeedReader:
+        if self._reader is None or self._reader[0] != os.getpid():
+            self._reader = (os.getpid(), _core.FeedReader.attach(self._feed_fd))
+        return self._reader[1]
+
+    def _is_over(self) -> bool:
+        poll = select.poll()
+        poll.register(self._stop_fd, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+class _Failure:
+    __slots__ = ("problem",)
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+
+class TicketCollate:
+    """The user's collate_fn, around which the ticket is passed on."""
+
+    def __init__(self, collate: Callable[[Any], Any], single: bool, keep_ids: bool) -> None:
+        self._collate = collate
+        self._single = single
+        self._keep_ids = keep_ids
+
+    def __call__(self, loaded: Loaded) -> Fed:
+        batch, samples = loaded.batch, loaded.samples
+        data = None
+        if samples:
+            data = self._collate(samples[0] if self._single else samples)
+        ids = batch.ids if self._keep_ids else None
+        return Fed(batch.ticket, batch.epoch, batch.step, ids, loaded.skipped, data, empty=not samples)
+
+
+@contextmanager
+def _item_random_state(needed: bool) -> Iterator[Callable[[int, int, int], None]]:
+    """Gives each item a random state of its own, a function of (seed, epoch, item) alone.
+
+    Restored afterwards: without workers it is the training loop's.
+    """
+    if not needed:
+        yield lambda seed, epoch, item: None
+        return
+    numpy_random = getattr(sys.modules.get("numpy"), "random", None)
+    saved_torch, saved_python = torch.get_rng_state(), random.getstate()
+    saved_numpy = numpy_random.get_state() if numpy_random is not None else None
+    generator = torch.default_generator
+
+    def seed_item(seed: int, epoch: int, item: int) -> None:
+        value = _core.item_seed(seed, epoch, item)
+        generator.manual_seed(value & (2**63 - 1))
+        random.seed(value)
+        if numpy_random is not None:
+            numpy_random.seed(value & (2**32 - 1))
+
+    try:
+        yield seed_item
+    finally:
+        torch.set_rng_state(saved_torch)
+        random.setstate(saved_python)
+        if numpy_random is not None:
+            numpy_random.set_state(saved_numpy)

@@ -1,0 +1,219 @@
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "cache/client/feed.h"
+#include "sample.h"
+#include "uneven.h"
+
+namespace quiver::py {
+namespace {
+
+using cache::BatchView;
+using cache::EpochReport;
+using cache::FedItem;
+using cache::Feed;
+using cache::FeedOptions;
+using cache::FeedReader;
+
+Duration seconds(double s) {
+  return Duration(static_cast<std::int64_t>(s * 1e9));
+}
+
+cache::Mode mode_from(const std::string& text) {
+  if (text == "substitute") return cache::Mode::kSubstitute;
+  if (text == "strict") return cache::Mode::kStrict;
+  raise(error(Code::kInvalid, "mode='{}': use 'substitute' or 'strict'", text));
+}
+
+std::vector<ItemId> items_from(const std::vector<std::uint32_t>& ids) {
+  std::vector<ItemId> items;
+  items.reserve(ids.size());
+  for (const std::uint32_t id : ids) items.emplace_back(id);
+  return items;
+}
+
+// One Sample per item, in order; where reading failed, the exception object instead.
+nb::list contents(const BatchView& batch) {
+  const nb::object owner = keep_alive(batch.block);
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(batch.items.size()));
+  if (list == nullptr) nb::raise_python_error();
+  nb::list result = nb::steal<nb::list>(list);
+  for (std::size_t i = 0; i < batch.items.size(); ++i) {
+    const FedItem& item = batch.items[i];
+    PyObject* object = item.failed ? exception_class(item.code)(item.error.c_str()).release().ptr()
+                                   : new_sample(item.data, item.id.value, owner.ptr());
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), object);
+  }
+  return result;
+}
+
+std::vector<std::uint32_t> ids_of(const BatchView& batch) {
+  std::vector<std::uint32_t> ids;
+  ids.reserve(batch.items.size());
+  for (const FedItem& item : batch.items) ids.push_back(item.id.value);
+  return ids;
+}
+
+struct PyReader {
+  OwnedHere<std::shared_ptr<FeedReader>> reader;
+};
+
+PyReader attach(int fd) {
+  return {OwnedHere(blocking([&]() -> Result<std::shared_ptr<FeedReader>> {
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (own < 0) return os_error(errno, "duplicating the feed's descriptor");
+    return FeedReader::attach(io::Fd(own));
+  }))};
+}
+
+// None when the time is over.
+std::optional<BatchView> wait(const PyReader& self, std::uint64_t ticket, double timeout) {
+  auto result = [&] {
+    nb::gil_scoped_release release;
+    return (*self.reader)->wait(ticket, seconds(timeout));
+  }();
+  if (!result && result.error().code == Code::kTimeout) return std::nullopt;
+  return unwrap(std::move(result));
+}
+
+// The feed, with what must outlive it. Destroying it joins threads: without the GIL.
+struct Fed {
+  std::shared_ptr<World> world;
+  std::unique_ptr<Feed> feed;
+
+  Fed(std::shared_ptr<World> w, std::unique_ptr<Feed> f)
+      : world(std::move(w)), feed(std::move(f)) {}
+  Fed(Fed&&) noexcept = default;
+  ~Fed() {
+    if (!feed) return;
+    nb::gil_scoped_release release;
+    feed.reset();
+  }
+};
+
+struct PyFeed {
+  OwnedHere<Fed> fed;
+  Feed& operator*() const { return *fed->feed; }
+  Feed* operator->() const { return fed->feed.get(); }
+};
+
+void make_feed(PyFeed* self, const PyDataset& dataset, std::uint32_t batch_size, bool shuffle,
+               bool drop_last, const std::string& mode, std::uint64_t seed, std::uint32_t world,
+               std::uint32_t rank, const std::string& uneven,
+               const std::vector<std::uint32_t>& subset, std::uint32_t read_ahead,
+               std::uint32_t max_tickets, std::uint32_t reader_threads, std::uint64_t memory_limit,
+               const nb::bytes& job) {
+  FeedOptions options{.batch_size = batch_size,
+                      .shuffle = shuffle,
+                      .drop_last = drop_last,
+                      .mode = mode_from(mode),
+                      .seed = seed,
+                      .world = world,
+                      .rank = rank,
+                      .uneven = uneven_from(uneven),
+                      .subset = items_from(subset),
+                      .read_ahead = read_ahead,
+                      .max_tickets = max_tickets,
+                      .reader_threads = reader_threads,
+                      .memory_limit = Bytes(memory_limit),
+                      .job = {}};
+  if (job.size() != 0 && job.size() != options.job.size()) {
+    raise(error(Code::kInvalid, "a job's id has 16 bytes, this one {}", job.size()));
+  }
+  std::memcpy(options.job.data(), job.c_str(), job.size());
+  const DatasetHandle& handle = *dataset.handle;
+  auto feed = blocking([&] {
+    return Feed::create(handle.dataset, std::move(options), handle.world->environment());
+  });
+  new (self) PyFeed{OwnedHere(Fed(handle.world, std::move(feed)))};
+}
+
+void load_state(PyFeed& self, const std::vector<const cache::RankState*>& parts) {
+  std::vector<cache::RankState> copies;
+  for (const cache::RankState* part : parts) copies.push_back(*part);
+  const cache::JobState job = unwrap(cache::merge(copies));
+  blocking([&] { return self->load_state(job); });
+}
+
+void replay(PyFeed& self, const std::vector<std::vector<std::uint32_t>>& batches) {
+  std::vector<std::vector<ItemId>> items;
+  items.reserve(batches.size());
+  for (const auto& batch : batches) items.push_back(items_from(batch));
+  blocking([&] { return self->replay(std::move(items)); });
+}
+
+void bind_report(nb::module_& m) {
+  nb::class_<EpochReport>(m, "EpochReport", "Where the time and the bytes of an epoch went.")
+      .def_ro("epoch", &EpochReport::epoch)
+      .def_ro("seconds", &EpochReport::seconds)
+      .def_ro("waited_link_s", &EpochReport::waited_link_s)
+      .def_ro("waited_decode_s", &EpochReport::waited_decode_s)
+      .def_ro("samples", &EpochReport::samples)
+      .def_ro("batches", &EpochReport::batches)
+      .def_ro("repeats", &EpochReport::repeats)
+      .def_ro("skipped", &EpochReport::skipped)
+      .def_prop_ro("tiers",
+                   [](const EpochReport& r) {
+                     return std::vector<std::uint64_t>(std::begin(r.tiers), std::end(r.tiers));
+                   })
+      .def_ro("settled", &EpochReport::settled)
+      .def_ro("origin_bytes", &EpochReport::origin_bytes)
+      .def_ro("degraded", &EpochReport::degraded);
+}
+
+void bind_reader(nb::module_& m) {
+  nb::class_<BatchView>(m, "Batch", "A batch in this process; keeps its memory.")
+      .def_ro("ticket", &BatchView::ticket)
+      .def_ro("epoch", &BatchView::epoch)
+      .def_ro("step", &BatchView::step)
+      .def_ro("abandoned", &BatchView::abandoned)
+      .def("__len__", [](const BatchView& b) { return b.items.size(); })
+      .def_prop_ro("ids", ids_of)
+      .def("contents", contents, nb::sig("def contents(self) -> list[Sample | Exception]"));
+  nb::class_<PyReader>(m, "FeedReader", "Reads tickets, in the owner's process or in a worker.")
+      .def_static("attach", attach, nb::arg("fd"))
+      .def("wait", wait, nb::arg("ticket"), nb::arg("timeout"),
+           nb::sig("def wait(self, ticket: int, timeout: float) -> Batch | None"));
+}
+
+}  // namespace
+
+void bind_feed(nb::module_& m) {
+  bind_report(m);
+  bind_reader(m);
+  const FeedOptions defaults;
+  nb::class_<PyFeed>(m, "Feed", "The batches of one rank, drawn and read ahead.")
+      .def("__init__", make_feed, nb::arg("dataset"), nb::kw_only(), nb::arg("batch_size"),
+           nb::arg("shuffle"), nb::arg("drop_last"), nb::arg("mode"), nb::arg("seed"),
+           nb::arg("world"), nb::arg("rank"), nb::arg("uneven"), nb::arg("subset"),
+           nb::arg("read_ahead") = defaults.read_ahead,
+           nb::arg("max_tickets") = defaults.max_tickets,
+           nb::arg("reader_threads") = defaults.reader_threads,
+           nb::arg("memory_limit") = defaults.memory_limit.value, nb::arg("job") = nb::bytes("", 0))
+      .def_prop_ro("shared_fd", [](const PyFeed& s) { return s->shared_fd(); })
+      .def("reader", [](const PyFeed& s) { return PyReader{OwnedHere(s->reader())}; })
+      .def_prop_ro("batches", [](const PyFeed& s) { return s->batches(); })
+      .def("begin_epoch", [](PyFeed& s) { blocking([&] { return s->begin_epoch(); }); })
+      .def("issue", [](PyFeed& s) { return s->issue(); })
+      .def(
+          "delivered", [](PyFeed& s, std::uint64_t t, std::uint32_t n) { s->delivered(t, n); },
+          nb::arg("ticket"), nb::arg("skipped"))
+      .def(
+          "waited", [](PyFeed& s, std::uint64_t t, double total) { s->waited(t, seconds(total)); },
+          nb::arg("ticket"), nb::arg("seconds"))
+      .def_prop_ro("epoch", [](const PyFeed& s) { return s->epoch(); })
+      .def(
+          "set_epoch", [](PyFeed& s, std::uint64_t epoch) { s->set_epoch(epoch); },
+          nb::arg("epoch"))
+      .def("state", [](const PyFeed& s) { return s->state(); })
+      .def("load_state", load_state, nb::arg("parts"))
+      .def("replay", replay, nb::arg("batches"))
+      .def("report", [](const PyFeed& s) { return s->report(); })
+      .def("close", [](PyFeed& s) {
+        nb::gil_scoped_release release;
+        s->close();
+      });
+}
+
+}  // namespace quiver::py

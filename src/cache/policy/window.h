@@ -1,0 +1,31 @@
+// The window: the part of a dataset's share that staged items may occupy. Pure.
+#pragma once
+
+#include "base/units.h"
+
+namespace quiver::cache {
+
+struct WindowInputs {
+  Bytes dataset{};          // distinct content
+  Bytes share{};            // of this dataset on this node
+  Bytes step{};             // one step of all local ranks, hits included
+  Bytes drawn_unread{};     // misses that were drawn and not read yet
+  Bytes link_per_second{};  // measured; 0: not known
+  Bytes fixed{};            // Settings.window; 0: by the rule
+};
+
+struct Window {
+  Bytes window;  // for what is staged
+  Bytes pinned;  // for what stays: share − window; the whole share when it holds the dataset
+};
+
+// max(2 % of the dataset, misses of 20 steps, 2 × misses drawn but not read, 5 s of the link), at
+// most half the share. Below 20 steps, or shorter than the time over which the link's rate wanders,
+// epochs are slower than the limit.
+Window compute_window(const WindowInputs& in);
+
+// The link's rate wanders and each new window moves what is pinned: a new one is adopted only when
+// it differs much from the one in use.
+bool worth_changing(Bytes in_use, Bytes computed);
+
+}  // namespace quiver::cache

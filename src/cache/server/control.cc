@@ -1,0 +1,264 @@
+#include "cache/server/control.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "cache/view/job_board.h"
+
+namespace quiver::cache {
+
+Control::Control(const ControlContext& context)
+    : context_(context),
+      idle_since_(context.clock.now()),
+      started_(context.clock.now()),
+      limit_(context.disk_limit) {}
+
+Duration Control::turn() {
+  const Instant now = context_.clock.now();
+  if (now >= next_beat_) beat(now);
+  if (now >= next_second_) each_second(now);
+  wake_delayed(now);
+  bool more = false;
+  Instant next = std::min(next_beat_, next_second_);
+  for (auto& [root, dataset] : datasets_) {
+    if (dataset->rescan < dataset->size()) {
+      rescan_some(*dataset);
+      more = true;
+    }
+    if (!dataset->jobs.empty() && now >= dataset->next_look) look_at_boards(*dataset, now);
+    order_more(*dataset, now);
+    more = more || dataset->plan().more();
+    if (!dataset->jobs.empty()) next = std::min(next, dataset->next_look);
+  }
+  dispatch();
+  evict_done(now);
+  for (DatasetState* dataset : changed_) dataset->view().notify();
+  changed_.clear();
+  return more ? Duration(0) : std::max(Duration(0), next - context_.clock.now());
+}
+
+void Control::beat(Instant now) {
+  for (auto& [root, dataset] : datasets_) {
+    dataset->view().beat(now);
+    dataset->view().set_counters(dataset->counters);
+  }
+  next_beat_ = now + limits::kHeartbeat;
+}
+
+void Control::each_second(Instant now) {
+  next_second_ = now + std::chrono::seconds(1);
+  const auto recreated = context_.store.recreate_if_gone();
+  if (!recreated) disk_trouble(recreated.error());
+  if (recreated && *recreated) {
+    for (auto& [root, dataset] : datasets_) {
+      dataset->withdraw_all(holds_);
+      changed_.insert(dataset.get());
+    }
+    log(context_.log, LogLevel::kWarning,
+        "the cache directory was removed while the daemon ran; it begins anew, empty");
+  }
+  for (auto& [root, dataset] : datasets_) {
+    // What the link gives is seen only while it is the link that is waited for.
+    const std::uint64_t bytes = dataset->counters.origin_bytes - dataset->link_mark;
+    dataset->link_mark = dataset->counters.origin_bytes;
+    const bool busy = in_pool_ >= static_cast<std::uint32_t>(context_.settings.fetch_concurrency);
+    if (busy && bytes != 0) {
+      const double now_rate = static_cast<double>(bytes);
+      dataset->link_rate =
+          dataset->link_rate == 0 ? now_rate : 0.8 * dataset->link_rate + 0.2 * now_rate;
+    }
+  }
+  std::erase_if(failures_, [now](const auto& entry) { return entry.second.until <= now; });
+  if (!trouble_.empty() && now - trouble_since_ > std::chrono::seconds(30)) {
+    trouble_.clear();
+    limit_ = std::min(context_.disk_limit, limit_ + context_.disk_limit / 8);
+    context_.store.set_disk_limit(limit_);
+    reshare();
+  }
+  drop_unused(now);
+  if (now >= next_window_) {
+    reshare();
+    next_window_ = now + limits::kNewWindow;
+  }
+}
+
+void Control::drop_unused(Instant now) {
+  std::vector<Sha256> unused;
+  for (const auto& [root, dataset] : datasets_) {
+    const auto since = dataset->unused_since;
+    if (since && now - *since >= limits::kKeepUnused) unused.push_back(root);
+  }
+  for (const Sha256& root : unused) drop_dataset(root);
+}
+
+void Control::drop_dataset(const Sha256& root) {
+  const auto found = datasets_.find(root);
+  DatasetState* const dataset = found->second.get();
+  dataset->let_all_go(holds_);
+  changed_.erase(dataset);
+  for (auto& [hash, flight] : flights_) {
+    std::erase_if(flight.guests, [&](const auto& guest) { return guest.first == dataset; });
+    if (flight.dataset == dataset) flight.dataset = nullptr;
+  }
+  datasets_.erase(found);
+}
+
+std::uint64_t Control::open_session(const Token& token) {
+  sessions_[++last_session_].token = token;
+  return last_session_;
+}
+
+Result<std::uint64_t> Control::find_session(const Token& token) const {
+  for (const auto& [number, session] : sessions_) {
+    if (session.token == token) return number;
+  }
+  return error(Code::kNotFound, "the session has ended; open another one");
+}
+
+bool Control::in_use(const DatasetState& dataset) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const auto& open = entry.second.datasets;
+    return std::any_of(open.begin(), open.end(),
+                       [&](const SessionDataset& d) { return d.dataset == &dataset; });
+  });
+}
+
+void Control::close_session(std::uint64_t number) {
+  sessions_.erase(number);
+  const Instant now = context_.clock.now();
+  for (auto& [root, dataset] : datasets_) {
+    leave_jobs(*dataset, number);
+    if (!dataset->unused_since && !in_use(*dataset)) dataset->unused_since = now;
+  }
+  if (sessions_.empty()) idle_since_ = now;
+  reshare();
+}
+
+void Control::leave_jobs(DatasetState& dataset, std::uint64_t session) {
+  for (auto job = dataset.jobs.begin(); job != dataset.jobs.end();) {
+    for (auto rank = job->second.ranks.begin(); rank != job->second.ranks.end();) {
+      if (rank->second.session != session) {
+        ++rank;
+        continue;
+      }
+      dataset.plan().remove(job->second.number, rank->first);
+      rank = job->second.ranks.erase(rank);
+    }
+    job = job->second.ranks.empty() ? dataset.jobs.erase(job) : std::next(job);
+  }
+  release(dataset);
+}
+
+bool Control::idle(Duration timeout) const {
+  return sessions_.empty() && context_.clock.now() - idle_since_ >= timeout;
+}
+
+std::shared_ptr<const Manifest> Control::manifest_of(const Sha256& root) const {
+  const auto found = datasets_.find(root);
+  return found == datasets_.end() ? nullptr : found->second->shared_manifest();
+}
+
+Bytes Control::memory() const {
+  Bytes sum;
+  for (const auto& [root, dataset] : datasets_) {
+    sum += dataset->memory();
+    for (const auto& [token, job] : dataset->jobs) {
+      sum += job_board_memory(dataset->size()) * job.ranks.size();
+    }
+  }
+  return sum;
+}
+
+Result<Control::Opened> Control::open_dataset(std::uint64_t number,
+                                              std::unique_ptr<DatasetState> built,
+                                              std::shared_ptr<const Manifest> manifest,
+                                              std::shared_ptr<Origin> origin) {
+  const auto session = sessions_.find(number);
+  if (session == sessions_.end()) return error(Code::kUnavailable, "the session has ended");
+  if (session->second.datasets.size() == limits::kDatasetsPerSession) {
+    return error(Code::kNoSpace, "a session can open {} datasets; use another one",
+                 limits::kDatasetsPerSession);
+  }
+  const Sha256 root = manifest->root();
+  if (!datasets_.contains(root)) {
+    // Between the look and now it was dropped: rare, and the client asks again.
+    if (!built) return error(Code::kUnavailable, "the dataset was just closed; open it again");
+    if (memory() + built->memory() > context_.settings.memory_limit) {
+      drop_unused(context_.clock.now() + limits::kKeepUnused);
+    }
+    if (memory() + built->memory() > context_.settings.memory_limit) {
+      return error(Code::kNoSpace,
+                   "the dataset needs {} of the daemon's memory, of which {} are in use and "
+                   "memory_limit allows {}; raise memory_limit",
+                   format_bytes(built->memory()), format_bytes(memory()),
+                   format_bytes(context_.settings.memory_limit));
+    }
+    built->settle(context_.store);
+    built->view().beat(context_.clock.now());
+    datasets_[root] = std::move(built);
+  }
+  DatasetState& dataset = *datasets_[root];
+  dataset.unused_since.reset();
+  dataset.last_used = ++uses_;
+  session->second.datasets.push_back({&dataset, std::move(origin), std::move(manifest), {}});
+  reshare();
+  return Opened{static_cast<std::uint32_t>(session->second.datasets.size() - 1), dataset.size(),
+                dataset.public_id(), dataset.view().readers_fd()};
+}
+
+Result<SessionDataset*> Control::dataset_of(std::uint64_t number, std::uint32_t handle) {
+  const auto session = sessions_.find(number);
+  if (session == sessions_.end()) return error(Code::kUnavailable, "the session has ended");
+  if (handle >= session->second.datasets.size()) {
+    return error(Code::kInvalid, "the session has no dataset {}", handle);
+  }
+  return &session->second.datasets[handle];
+}
+
+Status Control::join(std::uint64_t number, const JoinRequest& request, io::Fd board) {
+  DatasetState& dataset = *TRY(dataset_of(number, request.dataset))
+  ->dataset;
+  if (request.world == 0 || request.rank >= request.world) {
+    return error(Code::kInvalid, "rank {} of a job of {} ranks does not exist", request.rank,
+                 request.world);
+  }
+  if (memory() + job_board_memory(dataset.size()) > context_.settings.memory_limit) {
+    return error(Code::kNoSpace, "the job's bitmap of {} does not fit into memory_limit ({})",
+                 format_bytes(job_board_memory(dataset.size())),
+                 format_bytes(context_.settings.memory_limit));
+  }
+  const auto known = dataset.jobs.find(request.job);
+  if (known == dataset.jobs.end() && dataset.jobs.size() == StagingPlan::kMaxJobs) {
+    return error(Code::kNoSpace, "a daemon serves at most {} jobs over one dataset",
+                 StagingPlan::kMaxJobs);
+  }
+  if (known != dataset.jobs.end() && known->second.ranks.contains(request.rank)) {
+    return error(Code::kInvalid, "rank {} of this job is there already, in another process",
+                 request.rank);
+  }
+  JobEntry& job = dataset.jobs[request.job];
+  if (job.number.value == 0) job.number = JobId{++last_job_};
+  job.name = request.name.substr(0, 200);
+  job.world = request.world;
+  RankEntry& rank = job.ranks[request.rank];
+  rank.session = number;
+  rank.board = std::move(board);
+  rank.batch_size = request.batch_size;
+  dataset.next_look = context_.clock.now();
+  reshare();  // twenty steps of one more rank
+  return {};
+}
+
+Status Control::report(std::uint64_t number, const ReportRequest& request) {
+  DatasetState& dataset = *TRY(dataset_of(number, request.dataset))
+  ->dataset;
+  const auto job = dataset.jobs.find(request.job);
+  if (job == dataset.jobs.end() || !job->second.ranks.contains(request.rank)) {
+    return error(Code::kNotFound, "there is no rank {} of this job", request.rank);
+  }
+  job->second.ranks[request.rank].report = request;
+  dataset.next_look = context_.clock.now();
+  return {};
+}
+
+}  // namespace quiver::cache

@@ -1,0 +1,189 @@
+// Control: the daemon's state and decisions, on one thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "base/quiver_settings.h"
+#include "base/result.h"
+#include "cache/server/daemon_limits.h"
+#include "cache/server/dataset_state.h"
+#include "cache/server/fetch_pool.h"
+#include "cache/server/fetch_wait.h"
+
+namespace quiver::cache {
+
+// What a session has open: the dataset, and its own way to the bytes.
+struct SessionDataset {
+  DatasetState* dataset = nullptr;
+  std::shared_ptr<Origin> origin;
+  std::shared_ptr<const Manifest> manifest;  // its places may differ from another session's
+  Instant refused_until{};                   // its credentials were, lately
+};
+
+struct SessionState {
+  Token token{};
+  std::vector<SessionDataset> datasets;
+};
+
+struct WarmProgress {
+  WarmReply reply;
+  bool done = false;
+};
+
+struct ControlContext {
+  const Settings& settings;
+  Store& store;
+  FetchPool& pool;
+  io::Files& files;
+  const Clock& clock;
+  LogSink& log;
+  Bytes disk_limit;
+  std::string cache_directory, version;
+  std::uint64_t pid = 0;
+};
+
+// Owns sessions, datasets and fetches; drives the fetch pool, the views and evictions. Lives as
+// long as the daemon. Every method is for the control thread; others reach it through the
+// EventQueue. Failure: a failing disk or origin fails the items concerned, is counted and shown by
+// status(); the daemon goes on. Invariant: one fetch per content at a time, whoever wants it;
+// whoever waits for it is answered when it is decided. Words of views are cleared before their
+// segment is evicted.
+class Control {
+ public:
+  explicit Control(const ControlContext& context);
+
+  // control.cc: time, sessions, datasets
+  Duration turn();  // does what is due; returns how long there is nothing to do
+  bool stopping() const { return stopping_; }
+  void stop() { stopping_ = true; }
+  std::uint64_t open_session(const Token& token);
+  Result<std::uint64_t> find_session(const Token& token) const;
+  void close_session(std::uint64_t session);
+  bool idle(Duration timeout) const;
+  std::shared_ptr<const Manifest> manifest_of(const Sha256& root) const;
+  struct Opened {
+    std::uint32_t handle = 0;
+    std::uint32_t items = 0;
+    std::string public_id;
+    int view_fd = -1;  // borrowed until the control thread goes on
+  };
+  Result<Opened> open_dataset(std::uint64_t session, std::unique_ptr<DatasetState> built,
+                              std::shared_ptr<const Manifest> manifest,
+                              std::shared_ptr<Origin> origin);
+  Result<SessionDataset*> dataset_of(std::uint64_t session, std::uint32_t handle);
+  Status join(std::uint64_t session, const JoinRequest& request, io::Fd board);
+  Status report(std::uint64_t session, const ReportRequest& request);
+
+  // control_fetch.cc: single flight
+  Status fetch(std::uint64_t session, const FetchRequest& request, std::shared_ptr<FetchWait> wait);
+  // `disk`: it is the cache's disk that failed, not the origin.
+  void fetched(const Sha256& hash, const Result<StoredAt>& result, bool disk);
+  Lane lane_for_insert(const Sha256& hash) const;
+  void inserted(const Sha256& hash);
+
+  // control_staging.cc: boards and orders
+  Result<WarmProgress> warm(std::uint64_t session, std::uint32_t handle);
+
+  // control_room.cc: shares and evictions
+  Status make_room(Bytes length);
+  EvictReply evict(const std::string& public_id);
+  void rescan();  // items that the store did not show before may be found now
+
+  // control_status.cc
+  std::string status_json() const;
+
+ private:
+  struct Waiter {
+    std::shared_ptr<FetchWait> wait;
+    std::size_t index = 0;
+  };
+  struct Flight {
+    DatasetState* dataset = nullptr;
+    ItemId item;
+    Bytes length;
+    std::vector<Waiter> waiters;
+    std::vector<std::pair<DatasetState*, ItemId>> guests;
+    bool directed = false, staged = false, warm = false, submitted = false;
+    int attempts = 0;
+    Instant not_before{};
+  };
+  struct Failure {
+    Error error;
+    Instant until{};
+  };
+  using Flights = std::unordered_map<Sha256, Flight>;
+
+  // control.cc
+  void beat(Instant now);
+  void each_second(Instant now);
+  void drop_unused(Instant now);
+  void drop_dataset(const Sha256& root);
+  bool in_use(const DatasetState& dataset) const;
+  Bytes memory() const;
+  void leave_jobs(DatasetState& dataset, std::uint64_t session);
+
+  // control_fetch.cc
+  void want(DatasetState& dataset, ItemId id, Waiter waiter);
+  Flight& flight_for(DatasetState& dataset, ItemId id);
+  void queue(const Sha256& hash, const Flight& flight);
+  void dispatch();
+  bool dispatch_from(std::deque<Sha256>& queue);
+  bool submit(const Sha256& hash, Flight& flight);
+  SessionDataset* source_for(const DatasetState& dataset);
+  void publish(const Sha256& hash, const StoredAt& at);
+  void fail(Flights::iterator flight, const Error& error);
+  bool retry(const Sha256& hash, Flight& flight, const Error& error);
+  void answer(Flight& flight, const FetchResult& result);
+  void wake_delayed(Instant now);
+  const Error* remembered(const Sha256& hash) const;
+
+  // control_staging.cc
+  void look_at_boards(DatasetState& dataset, Instant now);
+  void release(DatasetState& dataset);
+  void order_more(DatasetState& dataset, Instant now);
+  void warm_more(DatasetState& dataset);
+  void stage(DatasetState& dataset, const Order& order);
+
+  // control_room.cc
+  void reshare();
+  Window window_of(const DatasetState& dataset, Bytes share) const;
+  bool staged_done(SegmentId id, Instant now);
+  void evict_done(Instant now);
+  bool evict_one();
+  bool dismiss_guests();
+  bool evict_segment(SegmentId id);
+  bool pinned_by_anyone(SegmentId id) const;
+  const DatasetState* dataset_named(const std::string& public_id) const;
+  void disk_trouble(const Error& error);
+  void rescan_some(DatasetState& dataset);
+
+  const ControlContext context_;
+  std::map<Sha256, std::unique_ptr<DatasetState>> datasets_;
+  std::map<std::uint64_t, SessionState> sessions_;
+  std::uint64_t last_session_ = 0, last_job_ = 0, uses_ = 0;
+  Instant idle_since_, started_, next_beat_{}, next_second_{}, next_window_{}, next_evict_{};
+  bool stopping_ = false;
+
+  Flights flights_;
+  std::deque<Sha256> directed_, staged_;
+  std::set<Sha256> delayed_;
+  std::uint32_t in_pool_ = 0;
+  std::unordered_map<Sha256, Failure> failures_;
+
+  StagedHolds holds_;
+  std::map<SegmentId, Instant> empty_since_;
+  std::set<DatasetState*> changed_;  // views whose readers are to be woken
+  Bytes limit_;          // the disk limit now: less than the setting while others fill it
+  std::string trouble_;  // why the daemon is degraded; empty: it is not
+  Instant trouble_since_{};
+};
+
+}  // namespace quiver::cache

@@ -1,0 +1,278 @@
+// One fetch per content at a time: who asks, who waits, and what happens when it has come or
+// failed.
+#include <algorithm>
+
+#include "base/text.h"
+#include "cache/server/control.h"
+
+namespace quiver::cache {
+
+namespace {
+
+FetchResult here() {
+  return FetchResult{FetchResult::kHere, 0, {}};
+}
+
+FetchResult failed(const Error& error) {
+  return FetchResult{FetchResult::kFailed, static_cast<std::uint16_t>(error.code), error.message};
+}
+
+// Asking again soon would give the same answer.
+bool lasting(Code code) {
+  return code == Code::kNotFound || code == Code::kChanged || code == Code::kDenied ||
+         code == Code::kExpired || code == Code::kCorrupt || code == Code::kInvalid;
+}
+
+bool of_credentials(Code code) {
+  return code == Code::kDenied || code == Code::kExpired;
+}
+
+}  // namespace
+
+Status Control::fetch(std::uint64_t session, const FetchRequest& request,
+                      std::shared_ptr<FetchWait> wait) {
+  DatasetState& dataset = *TRY(dataset_of(session, request.dataset))
+  ->dataset;
+  for (const std::uint32_t item : request.items) {
+    if (item >= dataset.size()) {
+      return error(Code::kInvalid, "the dataset has {} items; there is no item {}", dataset.size(),
+                   item);
+    }
+  }
+  for (std::size_t i = 0; i < request.items.size(); ++i) {
+    want(dataset, ItemId(request.items[i]), Waiter{wait, i});
+  }
+  dispatch();
+  return {};
+}
+
+const Error* Control::remembered(const Sha256& hash) const {
+  const auto found = failures_.find(hash);
+  if (found == failures_.end() || found->second.until <= context_.clock.now()) return nullptr;
+  return &found->second.error;
+}
+
+void Control::want(DatasetState& dataset, ItemId id, Waiter waiter) {
+  const Item item = dataset.item(id);
+  if (dataset.here(id)) return waiter.wait->decide(waiter.index, here());
+  if (const auto at = context_.store.find(*item.hash)) {
+    publish(*item.hash, *at);
+    return waiter.wait->decide(waiter.index, here());
+  }
+  if (const Error* error = remembered(*item.hash)) {
+    return waiter.wait->decide(waiter.index, failed(*error));
+  }
+  const auto refuse = [&](const Error& error) { waiter.wait->decide(waiter.index, failed(error)); };
+  if (item.length + Bytes(4 * kBandCost) > limit_) {
+    return refuse(error(Code::kNoSpace,
+                        "the item '{}' of {} does not fit into the cache of {}; raise disk_limit",
+                        item.key, format_bytes(item.length), format_bytes(limit_)));
+  }
+  if (!flights_.contains(*item.hash) && directed_.size() >= limits::kQueuedFetches) {
+    return refuse(error(Code::kNoSpace, "the daemon has {} reads queued; ask again later",
+                        limits::kQueuedFetches));
+  }
+  Flight& flight = flight_for(dataset, id);
+  flight.waiters.push_back(std::move(waiter));
+  flight.guests.emplace_back(&dataset, id);
+  if (flight.directed) return;
+  flight.directed = true;
+  flight.not_before = {};
+  if (!flight.submitted) directed_.push_back(*item.hash);
+}
+
+Control::Flight& Control::flight_for(DatasetState& dataset, ItemId id) {
+  Flight& flight = flights_[*dataset.item(id).hash];
+  if (flight.dataset == nullptr) {
+    flight.dataset = &dataset;
+    flight.item = id;
+    flight.length = dataset.item(id).length;
+  }
+  return flight;
+}
+
+void Control::dispatch() {
+  // A little more than there are threads, so that none waits for us between two items.
+  const auto most = static_cast<std::uint32_t>(context_.settings.fetch_concurrency) * 5 / 4 + 1;
+  while (in_pool_ < most) {
+    if (!dispatch_from(directed_) && !dispatch_from(staged_)) return;
+  }
+}
+
+// Submits the first of the queue that still waits for it; false when there is none.
+bool Control::dispatch_from(std::deque<Sha256>& queue) {
+  while (!queue.empty()) {
+    const Sha256 hash = queue.front();
+    queue.pop_front();
+    const auto flight = flights_.find(hash);
+    if (flight == flights_.end() || flight->second.submitted || delayed_.contains(hash)) continue;
+    if (submit(hash, flight->second)) return true;
+  }
+  return false;
+}
+
+// The leader's session if it has one, else any that has it open; its credentials are only used
+// while it lives.
+SessionDataset* Control::source_for(const DatasetState& dataset) {
+  const Instant now = context_.clock.now();
+  std::set<std::uint64_t> leaders;
+  for (const auto& [token, job] : dataset.jobs) {
+    for (const auto& [rank, entry] : job.ranks) leaders.insert(entry.session);
+  }
+  SessionDataset *best = nullptr, *refused = nullptr;
+  for (auto& [number, session] : sessions_) {
+    for (SessionDataset& open : session.datasets) {
+      if (open.dataset != &dataset) continue;
+      if (open.refused_until > now) {
+        refused = &open;
+      } else if (best == nullptr || leaders.contains(number)) {
+        best = &open;
+        if (leaders.contains(number)) return best;
+      }
+    }
+  }
+  return best != nullptr ? best : refused;
+}
+
+bool Control::submit(const Sha256& hash, Flight& flight) {
+  SessionDataset* const source = flight.dataset == nullptr ? nullptr : source_for(*flight.dataset);
+  if (source == nullptr) {
+    fail(flights_.find(hash),
+         error(Code::kUnavailable, "no session has the dataset open any more"));
+    return false;
+  }
+  const Item item = source->manifest->item(flight.item);
+  const ObjectRef object = source->manifest->object(item.object);
+  FetchTask task;
+  task.hash = hash;
+  task.length = item.length;
+  task.request.key = std::string(object.key);
+  task.request.offset = item.offset;
+  task.request.expected = {object.size, std::string(object.etag), object.mtime_ns};
+  task.origin = source->origin;
+  task.lane = flight.dataset->lane(hash);
+  task.segment_limit = flight.dataset->segment_limit(task.lane.pinned);
+  flight.submitted = true;
+  ++in_pool_;
+  context_.pool.submit(std::move(task));
+  return true;
+}
+
+void Control::fetched(const Sha256& hash, const Result<StoredAt>& result, bool disk) {
+  --in_pool_;
+  const auto found = flights_.find(hash);
+  if (found == flights_.end()) return;
+  Flight& flight = found->second;
+  flight.submitted = false;
+  if (flight.dataset != nullptr) {
+    ++flight.dataset->counters.origin_reads;
+    if (result) flight.dataset->counters.origin_bytes += flight.length.value;
+  }
+  if (!result && disk) disk_trouble(result.error());
+  if (!result) return fail(found, result.error());
+  failures_.erase(hash);
+  if (flight.dataset != nullptr) flight.dataset->pause = {};
+  const auto at = context_.store.find(hash);
+  if (!at) {  // evicted before we heard of it
+    return fail(found, error(Code::kNoSpace, "the cache is too full to keep what was fetched"));
+  }
+  const Flight done = std::move(flight);
+  flights_.erase(found);
+  publish(hash, *at);
+  for (const auto& [dataset, id] : done.guests) {
+    dataset->plan().guest(id);
+    if (dataset->plan().holds(id)) dataset->hold(id, holds_);
+  }
+  for (const Waiter& waiter : done.waiters) waiter.wait->decide(waiter.index, here());
+}
+
+void Control::publish(const Sha256& hash, const StoredAt& at) {
+  for (auto& [root, dataset] : datasets_) {
+    if (dataset->entries(hash).empty()) continue;
+    dataset->publish(hash, at, context_.store, holds_);
+    dataset->warm.on_the_way.erase(hash);
+    changed_.insert(dataset.get());
+  }
+}
+
+void Control::answer(Flight& flight, const FetchResult& result) {
+  for (const Waiter& waiter : flight.waiters) waiter.wait->decide(waiter.index, result);
+  flight.waiters.clear();
+  flight.guests.clear();
+  flight.directed = false;
+}
+
+// Those who wait hear of it now; what staging wants is tried again where that can help.
+void Control::fail(Flights::iterator found, const Error& error) {
+  const Sha256 hash = found->first;
+  Flight& flight = found->second;
+  if (flight.dataset != nullptr) {
+    ++flight.dataset->counters.origin_errors;
+    log(context_.log, LogLevel::kDebug, "dataset {}: {}", flight.dataset->public_id(),
+        error.message);
+  }
+  if (lasting(error.code) && failures_.size() < limits::kRememberedFailures) {
+    failures_[hash] = {error, context_.clock.now() + limits::kRememberFailure};
+  }
+  if (retry(hash, flight, error)) return;
+  answer(flight, failed(error));
+  for (auto& [root, dataset] : datasets_) {
+    for (const ItemId id : dataset->entries(hash)) dataset->plan().failed(id);
+    if (dataset->warm.on_the_way.erase(hash) == 0) continue;
+    ++dataset->warm.failed;
+    if (dataset->warm.first_error.empty()) dataset->warm.first_error = error.message;
+  }
+  flights_.erase(hash);
+}
+
+// True when the item is to be tried again.
+bool Control::retry(const Sha256& hash, Flight& flight, const Error& error) {
+  if (flight.dataset == nullptr || error.code == Code::kCancelled) return false;
+  const Instant now = context_.clock.now();
+  if (of_credentials(error.code)) {
+    // Another session may have better credentials: those who wait need not hear of these.
+    if (SessionDataset* source = source_for(*flight.dataset)) {
+      source->refused_until = now + limits::kRememberFailure;
+    }
+    const SessionDataset* next = source_for(*flight.dataset);
+    if (next != nullptr && next->refused_until <= now) {
+      (flight.directed ? directed_ : staged_).push_back(hash);
+      return true;
+    }
+  }
+  const bool may_pass = !lasting(error.code) || of_credentials(error.code);
+  if (!flight.staged || !may_pass || ++flight.attempts >= limits::kStagingAttempts) return false;
+  answer(flight, failed(error));
+  DatasetState& dataset = *flight.dataset;
+  dataset.pause =
+      std::clamp(dataset.pause * 2, Duration(limits::kRetryLeast), Duration(limits::kRetryMost));
+  dataset.paused_until = now + dataset.pause;
+  flight.not_before = dataset.paused_until;
+  delayed_.insert(hash);
+  return true;
+}
+
+void Control::wake_delayed(Instant now) {
+  for (auto it = delayed_.begin(); it != delayed_.end();) {
+    const auto flight = flights_.find(*it);
+    if (flight != flights_.end() && flight->second.not_before > now) {
+      ++it;
+      continue;
+    }
+    if (flight != flights_.end()) (flight->second.directed ? directed_ : staged_).push_front(*it);
+    it = delayed_.erase(it);
+  }
+}
+
+Lane Control::lane_for_insert(const Sha256& hash) const {
+  for (const auto& [root, dataset] : datasets_) {
+    if (!dataset->entries(hash).empty()) return dataset->lane(hash);
+  }
+  return Lane{"incoming", true, hash.bytes[0]};
+}
+
+void Control::inserted(const Sha256& hash) {
+  if (const auto at = context_.store.find(hash)) publish(hash, *at);
+}
+
+}  // namespace quiver::cache

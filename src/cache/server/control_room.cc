@@ -1,0 +1,222 @@
+// Room: how the budget divides, and what goes when there is too little of it.
+#include <algorithm>
+
+#include "base/text.h"
+#include "cache/policy/shares.h"
+#include "cache/server/control.h"
+
+namespace quiver::cache {
+
+Window Control::window_of(const DatasetState& dataset, Bytes share) const {
+  WindowInputs in;
+  in.dataset = dataset.distinct_bytes();
+  in.share = share;
+  in.link_per_second = Bytes(static_cast<std::uint64_t>(dataset.link_rate));
+  in.drawn_unread = dataset.manifest().longest_item();  // room for two of any at least
+  const Bytes mean = dataset.manifest().total_bytes() / std::max(1u, dataset.size());
+  for (const auto& [token, job] : dataset.jobs) {
+    for (const auto& [rank, entry] : job.ranks) in.step += mean * entry.batch_size;
+  }
+  const SizeOrShare& fixed = context_.settings.window;
+  if (fixed.size) in.fixed = *fixed.size;
+  if (fixed.share) {
+    in.fixed =
+        Bytes(static_cast<std::uint64_t>(*fixed.share * static_cast<double>(in.dataset.value)));
+  }
+  return compute_window(in);
+}
+
+// Windows that are a little off stay: each move changes what is pinned.
+void Control::reshare() {
+  std::vector<ShareRequest> requests;
+  for (const auto& [root, dataset] : datasets_) {
+    requests.push_back({.need = dataset->need() + limits::kDiskReserve,
+                        .held = dataset->bytes_here(),
+                        .live = !dataset->unused_since.has_value(),
+                        .last_used = dataset->last_used});
+  }
+  // What the store needs for itself, and what it sets aside while a segment begins.
+  Bytes reserve = context_.store.stats().allocated;
+  for (const SegmentInfo& segment : context_.store.segments()) {
+    reserve -= std::min(reserve, segment.allocated);
+  }
+  reserve = std::min(reserve + limits::kDiskReserve, limit_ / 4);
+  const auto shares = divide_shares(limit_ - reserve, requests);
+  std::size_t i = 0;
+  for (auto& [root, dataset] : datasets_) {
+    const Bytes share = shares[i];
+    const bool live = requests[i++].live;
+    if (!live) continue;  // what it has is pinned as it was until somebody needs the room
+    const Window window = window_of(*dataset, share);
+    if (share == dataset->share() && !worth_changing(dataset->window(), window.window)) continue;
+    dataset->set_share(share, window, context_.store, holds_);
+    changed_.insert(dataset.get());
+  }
+}
+
+// A staged segment is done when what was held in it is held no more. One of which nothing was held
+// may have what is about to be published: it gets a second.
+bool Control::staged_done(SegmentId id, Instant now) {
+  const auto held = holds_.find(id);
+  if (held != holds_.end()) return held->second == 0;
+  const Instant since = empty_since_.try_emplace(id, now).first->second;
+  return now - since >= std::chrono::seconds(1);
+}
+
+void Control::evict_done(Instant now) {
+  if (now < next_evict_) return;
+  next_evict_ = now + limits::kEvictEvery;
+  std::vector<SegmentId> done;
+  for (const SegmentInfo& segment : context_.store.segments()) {
+    if (segment.lane.pinned || segment.open) continue;
+    if (staged_done(segment.id, now)) done.push_back(segment.id);
+  }
+  for (const SegmentId id : done) evict_segment(id);
+}
+
+bool Control::evict_segment(SegmentId id) {
+  for (const Sha256& hash : context_.store.items_of(id)) {
+    for (auto& [root, dataset] : datasets_) {
+      if (dataset->withdraw(hash, id, holds_) != 0) changed_.insert(dataset.get());
+    }
+  }
+  holds_.erase(id);
+  empty_since_.erase(id);
+  const auto freed = context_.store.evict(id);
+  if (!freed) log(context_.log, LogLevel::kWarning, "evicting: {}", freed.error().message);
+  return freed.has_value();
+}
+
+bool Control::pinned_by_anyone(SegmentId id) const {
+  for (const Sha256& hash : context_.store.items_of(id)) {
+    for (const auto& [root, dataset] : datasets_) {
+      if (dataset->unused_since) continue;
+      const auto entries = dataset->entries(hash);
+      if (!entries.empty() && dataset->pinned().items.contains(entries.front())) return true;
+    }
+  }
+  return false;
+}
+
+const DatasetState* Control::dataset_named(const std::string& public_id) const {
+  for (const auto& [root, dataset] : datasets_) {
+    if (dataset->public_id() == public_id) return dataset.get();
+  }
+  return nullptr;
+}
+
+// What is least missed: staged and wanted by nobody, then what belongs to no dataset in use (least
+// recently used first), then bands beyond their dataset's share.
+bool Control::evict_one() {
+  struct Victim {
+    std::uint64_t rank, used;
+    SegmentId id;
+    auto operator<=>(const Victim&) const = default;
+  };
+  const Instant now = context_.clock.now();
+  std::vector<Victim> victims;
+  for (const SegmentInfo& segment : context_.store.segments()) {
+    if (segment.items == 0 && segment.open) continue;
+    if (!segment.lane.pinned) {
+      if (staged_done(segment.id, now)) victims.push_back({0, 0, segment.id});
+      continue;
+    }
+    const DatasetState* owner = dataset_named(segment.lane.group);
+    const bool live = owner != nullptr && !owner->unused_since;
+    victims.push_back({live ? 2u : 1u, owner == nullptr ? 0 : owner->last_used, segment.id});
+  }
+  std::sort(victims.begin(), victims.end());
+  for (const Victim& victim : victims) {
+    if (victim.rank > 0 && pinned_by_anyone(victim.id)) continue;
+    if (const auto lane = context_.store.lane_of(victim.id)) context_.store.seal(*lane);
+    if (evict_segment(victim.id)) return true;
+  }
+  return false;
+}
+
+bool Control::dismiss_guests() {
+  bool any = false;
+  for (auto& [root, dataset] : datasets_) {
+    for (const ItemId id : dataset->plan().dismiss_guests()) {
+      dataset->let_go(id, holds_);
+      any = true;
+    }
+  }
+  return any;
+}
+
+Status Control::make_room(Bytes length) {
+  const Bytes need = length + Bytes(4 * kBandCost);
+  if (need > limit_) {
+    return error(Code::kNoSpace,
+                 "an item of {} does not fit into the cache of {}; raise disk_limit",
+                 format_bytes(length), format_bytes(limit_));
+  }
+  bool freed = false;
+  do {
+    const StoreStats now = context_.store.stats();
+    // With room in the budget it is the disk that is full: something has to go all the same.
+    // A little more than this one needs, for those that come at the same time.
+    if (now.allocated + need * 2 <= now.limit && freed) return {};
+    freed = evict_one() || (dismiss_guests() && evict_one());
+  } while (freed);
+  const StoreStats now = context_.store.stats();
+  if (now.allocated + need <= now.limit) return {};
+  return error(Code::kNoSpace, "the cache is full ({} of {}) with what is in use; raise disk_limit",
+               format_bytes(now.allocated), format_bytes(now.limit));
+}
+
+// Others fill the disk, or it fails: hold less, and try again later.
+void Control::disk_trouble(const Error& error) {
+  const StoreStats now = context_.store.stats();
+  const bool others = error.code == Code::kNoSpace && now.allocated + now.limit / 8 < now.limit;
+  if (error.code == Code::kNoSpace && !others) return;  // our own budget: only slower
+  trouble_since_ = context_.clock.now();
+  if (trouble_.empty()) {
+    log(context_.log, LogLevel::kWarning, "the cache is degraded: {}", error.message);
+  }
+  trouble_ = error.message;
+  if (!others) return;
+  limit_ = std::max(now.allocated, context_.disk_limit / 64);
+  context_.store.set_disk_limit(limit_);
+  reshare();
+}
+
+EvictReply Control::evict(const std::string& public_id) {
+  EvictReply reply;
+  const DatasetState* named = dataset_named(public_id);
+  std::set<std::string> groups;
+  for (const SegmentInfo& segment : context_.store.segments()) {
+    bool chosen = public_id.empty() || segment.lane.group == public_id;
+    if (!chosen && named != nullptr && segment.lane.group == "incoming") {
+      const auto items = context_.store.items_of(segment.id);
+      chosen = std::any_of(items.begin(), items.end(),
+                           [&](const Sha256& hash) { return !named->entries(hash).empty(); });
+    }
+    if (!chosen) continue;
+    context_.store.seal(segment.lane);
+    if (!evict_segment(segment.id)) continue;
+    reply.bytes += segment.allocated.value;
+    groups.insert(segment.lane.group);
+  }
+  reply.datasets = groups.size();
+  return reply;
+}
+
+void Control::rescan() {
+  for (auto& [root, dataset] : datasets_) dataset->rescan = 0;
+}
+
+void Control::rescan_some(DatasetState& dataset) {
+  const std::uint32_t last =
+      std::min<std::uint32_t>(dataset.size(), dataset.rescan + limits::kRescanPerTick);
+  for (; dataset.rescan < last; ++dataset.rescan) {
+    const ItemId id(dataset.rescan);
+    if (dataset.here(id)) continue;
+    const Sha256& hash = *dataset.item(id).hash;
+    if (const auto at = context_.store.find(hash)) publish(hash, *at);
+  }
+  if (dataset.rescan == dataset.size()) dataset.rescan = UINT32_MAX;
+}
+
+}  // namespace quiver::cache

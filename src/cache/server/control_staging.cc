@@ -1,0 +1,107 @@
+// The staging duty: reads what jobs still need, keeps such items arriving, lets go of the rest.
+#include <algorithm>
+
+#include "cache/server/control.h"
+#include "cache/view/job_board.h"
+
+namespace quiver::cache {
+
+void Control::look_at_boards(DatasetState& dataset, Instant now) {
+  for (auto& [token, job] : dataset.jobs) {
+    for (auto& [number, rank] : job.ranks) {
+      auto copy = read_job_board(context_.files, rank.board.get(), dataset.size());
+      if (!copy || !*copy) continue;  // nonsense harms nobody but its own job
+      RankBoard board;
+      board.epoch = (*copy)->epoch.epoch;
+      board.order_seed = (*copy)->epoch.order_seed;
+      board.strict = (*copy)->epoch.strict;
+      board.shuffled = (*copy)->epoch.shuffled;
+      board.active = (*copy)->epoch.active;
+      board.items_per_second = (*copy)->items_per_second;
+      board.settled = std::move((*copy)->settled);
+      board.taken = std::move((*copy)->taken);
+      rank.items_per_second = board.items_per_second;
+      dataset.plan().update(job.number, number, std::move(board));
+    }
+  }
+  release(dataset);
+  const bool all_here = dataset.items_here() == dataset.size();
+  const Duration pause =
+      all_here && dataset.plan().at_rest() ? limits::kLookIdle : limits::kLookBusy;
+  // With very many items a look takes long: never more than a twentieth of the time.
+  dataset.next_look = now + std::max(pause, (context_.clock.now() - now) * 20);
+}
+
+void Control::release(DatasetState& dataset) {
+  for (const ItemId id : dataset.plan().release()) dataset.let_go(id, holds_);
+  dataset.view().retire_until(std::min(dataset.plan().tail(), dataset.view().head()));
+}
+
+void Control::order_more(DatasetState& dataset, Instant now) {
+  if (now < dataset.paused_until || (dataset.jobs.empty() && !dataset.warm.active)) return;
+  const std::size_t most = static_cast<std::size_t>(context_.settings.fetch_concurrency) * 2;
+  for (std::uint32_t n = 0; n < limits::kOrdersPerTurn && staged_.size() < most; ++n) {
+    const auto order = dataset.plan().next();
+    if (!order) break;
+    stage(dataset, *order);
+  }
+  if (dataset.warm.active) warm_more(dataset);
+}
+
+void Control::stage(DatasetState& dataset, const Order& order) {
+  dataset.view().order(order.item);
+  changed_.insert(&dataset);
+  const Sha256& hash = *dataset.item(order.item).hash;
+  if (!order.fetch) return dataset.hold(order.item, holds_);
+  if (const auto at = context_.store.find(hash)) return publish(hash, *at);
+  if (remembered(hash) != nullptr) return dataset.plan().failed(order.item);
+  const bool known = flights_.contains(hash);
+  Flight& flight = flight_for(dataset, order.item);
+  flight.staged = true;
+  if (!known) staged_.push_back(hash);
+}
+
+// Fills what is pinned in hash order, as far as the threads have nothing better to do.
+void Control::warm_more(DatasetState& dataset) {
+  const auto& order = dataset.by_hash();
+  auto& warm = dataset.warm;
+  const auto most = static_cast<std::size_t>(context_.settings.fetch_concurrency);
+  while (warm.next < order.size() && staged_.size() < most && warm.on_the_way.size() < 2 * most) {
+    const ItemId id = order[warm.next++];
+    const Sha256& hash = *dataset.item(id).hash;
+    if (!dataset.pinned().items.contains(id) || dataset.here(id)) continue;
+    if (const auto at = context_.store.find(hash)) {
+      publish(hash, *at);
+      continue;
+    }
+    const bool known = flights_.contains(hash);
+    flight_for(dataset, id).warm = true;
+    warm.on_the_way.insert(hash);
+    if (!known) staged_.push_back(hash);
+  }
+}
+
+Result<WarmProgress> Control::warm(std::uint64_t session, std::uint32_t handle) {
+  DatasetState& dataset = *TRY(dataset_of(session, handle))
+  ->dataset;
+  auto& warm = dataset.warm;
+  if (!warm.asked) {
+    warm = {};
+    warm.asked = warm.active = true;
+  }
+  WarmProgress progress;
+  WarmReply& reply = progress.reply;
+  reply.items = dataset.size();
+  reply.items_here = dataset.items_here();
+  reply.bytes_here = dataset.bytes_here().value;
+  reply.items_wanted = dataset.pinned().items.count();
+  reply.bytes_wanted = dataset.pinned().bytes.value;
+  reply.items_failed = warm.failed;
+  reply.first_error = warm.first_error;
+  progress.done = warm.next == dataset.by_hash().size() && warm.on_the_way.empty();
+  warm.active = !progress.done;
+  warm.asked = !progress.done;  // whoever asks after the end has it filled again
+  return progress;
+}
+
+}  // namespace quiver::cache

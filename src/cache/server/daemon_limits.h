@@ -1,0 +1,34 @@
+// The daemon's own bounds. What a user may want to change is in base/quiver_settings.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/units.h"
+
+namespace quiver::cache::limits {
+
+inline constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
+inline constexpr Duration kLookBusy = std::chrono::milliseconds(50);  // at boards, with work to do
+inline constexpr Duration kLookIdle = std::chrono::seconds(1);        // when everything is here
+inline constexpr Duration kEvictEvery = std::chrono::milliseconds(20);
+inline constexpr Duration kRoomPause = std::chrono::milliseconds(20);  // of a fetch without room
+inline constexpr int kRoomTries = 100;
+inline constexpr Duration kKeepUnused = std::chrono::seconds(60);  // a dataset without a session
+inline constexpr Duration kRememberFailure = std::chrono::seconds(5);
+inline constexpr Duration kNewWindow = std::chrono::seconds(10);  // it is computed anew this often
+inline constexpr Duration kRetryLeast = std::chrono::milliseconds(500);
+inline constexpr Duration kRetryMost = std::chrono::seconds(30);
+inline constexpr int kStagingAttempts = 5;                 // of one item, beyond the origin's own
+inline constexpr std::uint32_t kQueuedFetches = 1u << 16;  // directed ones, of all sessions
+inline constexpr std::uint32_t kRememberedFailures = 4096;
+inline constexpr std::uint32_t kRescanPerTick = 20'000;  // items
+inline constexpr std::uint32_t kOrdersPerTurn = 4096;
+inline constexpr std::uint32_t kItemsPerFetch = 65'536;  // of one request
+inline constexpr std::uint32_t kDatasetsPerSession = 64;
+inline constexpr Bytes kDiskReserve =
+    Bytes(32 << 10);  // of the budget, beside the store's own files
+inline constexpr Bytes kInsertSegment = Bytes(64 << 20);
+
+}  // namespace quiver::cache::limits

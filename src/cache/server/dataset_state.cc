@@ -1,0 +1,175 @@
+#include "cache/server/dataset_state.h"
+
+#include <algorithm>
+
+namespace quiver::cache {
+
+DatasetState::DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter view)
+    : manifest_(std::move(manifest)),
+      public_id_(quiver::public_id(manifest_->root())),
+      order_(manifest_->size(),
+             [m = manifest_.get()](ItemId id) -> const Sha256& { return *m->item(id).hash; }),
+      view_(std::move(view)),
+      pinned_{ItemSet(manifest_->size()), Bytes(0), 0},
+      plan_(manifest_->size(), [this](ItemId id) { return staged_cost(id); }) {
+  const auto length_of = [this](ItemId id) { return length(id); };
+  need_ = disk_need(order_, length_of);
+  distinct_ = choose_pinned(order_, length_of, need_, Bytes(UINT64_MAX)).bytes;
+}
+
+Result<std::unique_ptr<DatasetState>> DatasetState::build(std::shared_ptr<const Manifest> manifest,
+                                                          const Store& store) {
+  auto view = TRY(ViewWriter::create(manifest->size()));
+  std::unique_ptr<DatasetState> state(new DatasetState(std::move(manifest), std::move(view)));
+  std::map<SegmentId, bool> pinned_lane;
+  for (const ItemId id : state->order_.items()) {
+    const auto at = store.find(*state->item(id).hash);
+    if (!at || at->length != state->length(id)) continue;
+    const auto known = pinned_lane.find(at->segment);
+    if (known == pinned_lane.end()) {
+      const auto lane = store.lane_of(at->segment);
+      if (!lane) continue;
+      pinned_lane[at->segment] = lane->pinned;
+    }
+    state->show(id, *at, pinned_lane[at->segment], nullptr);
+  }
+  return state;
+}
+
+void DatasetState::settle(const Store& store) {
+  std::map<SegmentId, bool> there;
+  for (std::uint32_t i = 0; i < size(); ++i) {
+    const ViewWord word = view_.word(ItemId(i));
+    if (word.residency() != Residency::kHere) continue;
+    const auto [known, fresh] = there.try_emplace(word.segment());
+    if (fresh) known->second = store.lane_of(word.segment()).has_value();
+    if (known->second) continue;
+    view_.clear(ItemId(i));
+    plan_.evicted(ItemId(i));
+    --items_here_;
+    bytes_here_ -= length(ItemId(i));
+  }
+}
+
+// On disk: the bytes, and this item's part of the rounding of its segment's files.
+Bytes DatasetState::staged_cost(ItemId id) const {
+  if (pinned_.items.contains(id)) return Bytes(0);
+  const Bytes bytes = length(id), segment = segment_limit(false);
+  const double part = static_cast<double>(std::min(bytes, segment).value) /
+                      static_cast<double>(std::max<std::uint64_t>(segment.value, 1));
+  return bytes + Bytes(kRowCost + static_cast<std::uint64_t>(part * kBandCost));
+}
+
+Bytes DatasetState::memory() const {
+  return view_.memory() + Bytes(manifest_->file_bytes().size_bytes()) + Bytes(size()) * 6;
+}
+
+void DatasetState::show(ItemId id, const StoredAt& at, bool pinned_lane, StagedHolds* holds) {
+  const bool pinned = pinned_lane && pinned_.items.contains(id);
+  if (!here(id)) {
+    ++items_here_;
+    bytes_here_ += at.length;
+  }
+  view_.publish(id, ViewWord::here(at.segment, at.offset, pinned), at.checksum);
+  plan_.arrived(id, pinned);
+  if (holds != nullptr && plan_.holds(id)) hold(id, *holds);
+}
+
+void DatasetState::publish(const Sha256& hash, const StoredAt& at, const Store& store,
+                           StagedHolds& holds) {
+  const auto lane = store.lane_of(at.segment);
+  for (const ItemId id : order_.find(hash)) {
+    if (length(id) == at.length) show(id, at, lane && lane->pinned, &holds);
+  }
+}
+
+std::uint32_t DatasetState::withdraw(const Sha256& hash, SegmentId segment, StagedHolds& holds) {
+  std::uint32_t gone = 0;
+  for (const ItemId id : order_.find(hash)) {
+    if (!here(id) || view_.word(id).segment() != segment) continue;
+    view_.clear(id);
+    let_go(id, holds);
+    plan_.evicted(id);
+    --items_here_;
+    bytes_here_ -= length(id);
+    ++gone;
+  }
+  counters.evicted_items += gone;
+  return gone;
+}
+
+void DatasetState::withdraw_all(StagedHolds& holds) {
+  for (std::uint32_t i = 0; i < size(); ++i) {
+    if (!here(ItemId(i))) continue;
+    view_.clear(ItemId(i));
+    let_go(ItemId(i), holds);
+    plan_.evicted(ItemId(i));
+  }
+  items_here_ = 0;
+  bytes_here_ = Bytes(0);
+}
+
+void DatasetState::set_share(Bytes share, const Window& window, const Store& store,
+                             StagedHolds& holds) {
+  share_ = share;
+  window_ = window.window;
+  pinned_ = choose_pinned(
+      order_, [this](ItemId id) { return length(id); }, window.pinned, share);
+  // Two segments of slack: one that is being filled, one of which the last item is still wanted.
+  const Bytes slack = std::min(segment_limit(false) * 2, window_ / 4);
+  plan_.set_window(window_ - slack);
+  std::map<SegmentId, bool> pinned_lane;
+  for (std::uint32_t i = 0; i < size(); ++i) {
+    const ItemId id(i);
+    const ViewWord word = view_.word(id);
+    if (word.residency() != Residency::kHere) continue;
+    const auto [known, fresh] = pinned_lane.try_emplace(word.segment());
+    if (fresh) {
+      const auto lane = store.lane_of(word.segment());
+      known->second = lane && lane->pinned;
+    }
+    const bool pinned = known->second && pinned_.items.contains(id);
+    if (pinned == word.pinned()) continue;
+    const auto at = store.find(*item(id).hash);
+    if (at && at->segment == word.segment()) show(id, *at, known->second, &holds);
+  }
+}
+
+void DatasetState::hold(ItemId id, StagedHolds& holds) {
+  const ViewWord word = view_.word(id);
+  if (word.residency() != Residency::kHere || word.pinned()) return;
+  const auto held = held_in_.find(id);
+  if (held != held_in_.end() && held->second == word.segment()) return;
+  let_go(id, holds);
+  held_in_[id] = word.segment();
+  ++holds[word.segment()];
+}
+
+void DatasetState::let_go(ItemId id, StagedHolds& holds) {
+  const auto held = held_in_.find(id);
+  if (held == held_in_.end()) return;
+  --holds[held->second];
+  held_in_.erase(held);
+}
+
+void DatasetState::let_all_go(StagedHolds& holds) {
+  for (const auto& [id, segment] : held_in_) --holds[segment];
+  held_in_.clear();
+}
+
+Lane DatasetState::lane(const Sha256& hash) const {
+  const auto entries = order_.find(hash);
+  if (!entries.empty() && pinned_.items.contains(entries.front())) {
+    return Lane{public_id_, true, hash.bytes[0]};
+  }
+  return Lane{public_id_, false, 0};
+}
+
+// A staged segment is at most 1/32 of the window, but not so small that the rounding of its files
+// weighs; a band of what is pinned is one segment unless it is huge.
+Bytes DatasetState::segment_limit(bool pinned) const {
+  if (pinned) return std::max(Bytes(64_MiB), share_ / 64);
+  return std::max(window_ / 32, std::min(Bytes(256_KiB), window_ / 8));
+}
+
+}  // namespace quiver::cache

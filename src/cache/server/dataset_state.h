@@ -1,0 +1,127 @@
+// DatasetState: all that the daemon knows of one dataset.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/client/protocol.h"
+#include "cache/manifest/manifest.h"
+#include "cache/policy/pinned_set.h"
+#include "cache/policy/staging.h"
+#include "cache/policy/window.h"
+#include "cache/store/store.h"
+#include "cache/view/view.h"
+#include "io/file.h"
+
+namespace quiver::cache {
+
+// One rank of a job: the board that its process writes, and what it last reported.
+struct RankEntry {
+  std::uint64_t session = 0;
+  io::Fd board;
+  std::uint32_t batch_size = 1;
+  double items_per_second = 0;
+  std::optional<ReportRequest> report;
+};
+
+struct JobEntry {
+  JobId number;
+  std::string name;
+  std::uint32_t world = 1;
+  std::map<std::uint32_t, RankEntry> ranks;
+};
+
+// Staged bytes in a segment leave together: who still holds what in which.
+using StagedHolds = std::map<SegmentId, std::uint32_t>;
+
+// Made on a connection's thread (build(), which takes as long as the manifest is large), then owned
+// and used by the control thread alone, until the dataset is dropped.
+// Invariant: a word of the view says `here` only while the store has the item there; the items that
+// the plan holds and that lie in staged segments are counted in the StagedHolds.
+class DatasetState {
+ public:
+  // Publishes everything that the store has of it. What is evicted meanwhile is found by settle().
+  static Result<std::unique_ptr<DatasetState>> build(std::shared_ptr<const Manifest> manifest,
+                                                     const Store& store);
+
+  // On the control thread, once: takes back words whose segments went while it was built.
+  void settle(const Store& store);
+
+  Bytes memory() const;
+  std::uint32_t size() const { return manifest_->size(); }
+  const Manifest& manifest() const { return *manifest_; }
+  std::shared_ptr<const Manifest> shared_manifest() const { return manifest_; }
+  const std::string& public_id() const { return public_id_; }
+  std::span<const ItemId> entries(const Sha256& hash) const { return order_.find(hash); }
+  const std::vector<ItemId>& by_hash() const { return order_.items(); }
+  Item item(ItemId id) const { return manifest_->item(id); }
+
+  ViewWriter& view() { return view_; }
+  StagingPlan& plan() { return plan_; }
+  const PinnedSet& pinned() const { return pinned_; }
+  bool here(ItemId id) const { return view_.word(id).residency() == Residency::kHere; }
+  std::uint32_t items_here() const { return items_here_; }
+  Bytes bytes_here() const { return bytes_here_; }
+  Bytes need() const { return need_; }
+  Bytes distinct_bytes() const { return distinct_; }
+  Bytes share() const { return share_; }
+  Bytes window() const { return window_; }
+
+  // A new division: which items are pinned, and the flags of those that are here.
+  void set_share(Bytes share, const Window& window, const Store& store, StagedHolds& holds);
+  // All entries of this content are here now.
+  void publish(const Sha256& hash, const StoredAt& at, const Store& store, StagedHolds& holds);
+  // All entries of this content that lie in `segment` are gone. Returns how many.
+  std::uint32_t withdraw(const Sha256& hash, SegmentId segment, StagedHolds& holds);
+  void withdraw_all(StagedHolds& holds);
+  // The plan holds it from now on, or no more: the segment in which it is staged stays as long.
+  void hold(ItemId id, StagedHolds& holds);
+  void let_go(ItemId id, StagedHolds& holds);
+  void let_all_go(StagedHolds& holds);
+
+  Lane lane(const Sha256& hash) const;
+  Bytes segment_limit(bool pinned) const;
+
+  std::map<Token, JobEntry> jobs;
+  ViewCounters counters;
+  std::uint64_t last_used = 0;
+  std::optional<Instant> unused_since;  // no session has it open
+  Instant next_look{};                  // at the boards
+  Instant paused_until{};               // after errors of the origin
+  Duration pause{};
+  double link_rate = 0;         // bytes/s, of the seconds in which it was the link that set it
+  std::uint64_t link_mark = 0;  // counters.origin_bytes a second ago
+  std::uint32_t rescan = UINT32_MAX;  // items from here on are looked up in the store again
+  struct Warm {
+    bool asked = false, active = false;
+    std::size_t next = 0;  // in by_hash()
+    std::uint64_t failed = 0;
+    std::string first_error;
+    std::unordered_set<Sha256> on_the_way;
+  } warm;
+
+ private:
+  DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter view);
+  Bytes length(ItemId id) const { return manifest_->item(id).length; }
+  Bytes staged_cost(ItemId id) const;
+  void show(ItemId id, const StoredAt& at, bool pinned_lane, StagedHolds* holds);
+
+  const std::shared_ptr<const Manifest> manifest_;
+  const std::string public_id_;
+  const HashOrder order_;
+  ViewWriter view_;
+  PinnedSet pinned_;
+  StagingPlan plan_;
+  std::unordered_map<ItemId, SegmentId> held_in_;
+  Bytes need_, distinct_, share_, window_;
+  std::uint32_t items_here_ = 0;
+  Bytes bytes_here_;
+};
+
+}  // namespace quiver::cache

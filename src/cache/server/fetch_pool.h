@@ -1,0 +1,54 @@
+// FetchPool: the threads that read from origins.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/guarded.h"
+#include "base/hash.h"
+#include "base/result.h"
+#include "cache/origin/origin.h"
+#include "cache/server/events.h"
+#include "cache/store/store.h"
+
+namespace quiver::cache {
+
+// One item to bring: where it is, what it must be, where it goes.
+struct FetchTask {
+  Sha256 hash;
+  Bytes length;
+  ReadRequest request;
+  std::shared_ptr<Origin> origin;
+  Lane lane;
+  Bytes segment_limit;
+};
+
+// Owns `threads` named threads, each with one buffer that it reuses. Each reads a task's bytes,
+// compares them with the hash, appends them to the store and tells the control thread how it went.
+// Threads: submit() and waiting() from any; stop() once.
+// Failure: every task ends in exactly one Control::fetched, also at a stop (kCancelled).
+class FetchPool {
+ public:
+  FetchPool(int threads, Store& store, EventQueue& events);
+  ~FetchPool() { stop(); }
+
+  void submit(FetchTask task);
+  void stop();  // breaks off what is being read, and joins
+
+ private:
+  void work(std::stop_token stop);
+  Result<VerifiedItem> read(const FetchTask& task, std::vector<std::byte>& buffer,
+                            std::stop_token stop);
+  Result<StoredAt> keep(const FetchTask& task, const VerifiedItem& item, std::stop_token stop);
+
+  Store& store_;
+  EventQueue& events_;
+  Guarded<std::deque<FetchTask>> tasks_;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace quiver::cache

@@ -1,0 +1,63 @@
+// Requests: what a connection's thread does with each message. One function a request; those that
+// need the daemon's state ask the control thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "cache/client/protocol.h"
+#include "cache/server/control.h"
+#include "cache/server/events.h"
+#include "cache/server/server.h"
+#include "rpc/server.h"
+
+namespace quiver::cache {
+
+struct RequestContext {
+  const DaemonOptions& options;
+  DaemonEnvironment environment;
+  Store& store;
+  EventQueue& events;
+};
+
+// What a connection is, once it has said hello. Lives in rpc::Peer::session.
+struct ConnectionState {
+  std::uint64_t session = 0;
+  bool first = false;  // the session ends with this connection
+};
+
+Result<rpc::Reply> handle_request(const RequestContext& context, rpc::Peer& peer,
+                                  rpc::Message& request);
+void connection_closed(const RequestContext& context, rpc::Peer& peer);
+
+Result<rpc::Reply> handle_hello(const RequestContext& context, rpc::Peer& peer,
+                                rpc::Message& request);
+Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& connection,
+                               rpc::Message& request);
+Result<rpc::Reply> handle_join(const RequestContext& context, ConnectionState& connection,
+                               rpc::Message& request);
+Result<rpc::Reply> handle_segments(const RequestContext& context, ConnectionState& connection,
+                                   rpc::Message& request);
+Result<rpc::Reply> handle_fetch(const RequestContext& context, ConnectionState& connection,
+                                rpc::Message& request, std::stop_token stop);
+Result<rpc::Reply> handle_insert(const RequestContext& context, rpc::Message& request);
+Result<rpc::Reply> handle_report(const RequestContext& context, ConnectionState& connection,
+                                 rpc::Message& request);
+Result<rpc::Reply> handle_status(const RequestContext& context);
+Result<rpc::Reply> handle_warm(const RequestContext& context, ConnectionState& connection,
+                               rpc::Message& request, std::stop_token stop);
+Result<rpc::Reply> handle_evict(const RequestContext& context, rpc::Message& request);
+Result<rpc::Reply> handle_stop(const RequestContext& context);
+
+// A descriptor for a reply, which closes what it sends.
+Result<io::Fd> duplicate(int fd);
+
+template <class M>
+rpc::Reply reply_with(const M& message) {
+  rpc::Reply reply;
+  reply.payload = encode(message);
+  return reply;
+}
+
+}  // namespace quiver::cache

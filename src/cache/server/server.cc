@@ -1,0 +1,138 @@
+#include "cache/server/server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "base/text.h"
+#include "cache/server/requests.h"
+#include "io/process.h"
+
+namespace quiver::cache {
+
+// In the order in which they are made; they go in the reverse one.
+struct Daemon::Parts {
+  Parts(DaemonOptions o, DaemonEnvironment e, std::unique_ptr<Store> s, Bytes disk_limit)
+      : options(std::move(o)),
+        environment(e),
+        store(std::move(s)),
+        pool(options.settings.fetch_concurrency, *store, events),
+        control(ControlContext{options.settings, *store, pool, e.files, e.clock, e.log, disk_limit,
+                               options.cache_directory, kSoftware, options.pid}),
+        requests{options, environment, *store, events} {}
+
+  const DaemonOptions options;
+  const DaemonEnvironment environment;
+  const std::unique_ptr<Store> store;
+  EventQueue events;
+  FetchPool pool;
+  Control control;
+  const RequestContext requests;
+  std::unique_ptr<rpc::Server> server;
+};
+
+Result<Bytes> disk_limit_of(const Settings& settings, const std::string& directory,
+                            io::Files& files) {
+  if (settings.disk_limit.size) return *settings.disk_limit.size;
+  // The directory may not be there yet: the disk is that of the nearest parent that is.
+  std::string path = directory;
+  auto space = files.space(path);
+  while (!space && path.size() > 1) {
+    path = path.substr(0, std::max<std::size_t>(path.rfind('/'), 1));
+    space = files.space(path);
+  }
+  if (!space) return std::move(space).error().context("finding the size of the cache's disk");
+  const double total = static_cast<double>(space->total.value);
+  if (settings.disk_limit.share) {
+    return Bytes(static_cast<std::uint64_t>(total * *settings.disk_limit.share));
+  }
+  const double leaves = static_cast<double>(space->available.value) - 0.15 * total;
+  const double limit = std::min(0.2 * total, leaves);
+  if (limit < 1e6) {
+    return error(Code::kNoSpace,
+                 "the disk of '{}' has only {} free; set disk_limit, or cache_dir on another disk",
+                 directory, format_bytes(space->available));
+  }
+  return Bytes(static_cast<std::uint64_t>(limit));
+}
+
+Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options,
+                                              DaemonEnvironment environment) {
+  StoreOptions store_options;
+  store_options.directory = options.cache_directory;
+  store_options.disk_limit =
+      TRY(disk_limit_of(options.settings, options.cache_directory, environment.files));
+  store_options.disk_floor = options.settings.disk_floor;
+  store_options.boot_id = options.boot_id;
+  auto store =
+      TRY(Store::open(store_options, environment.files, environment.clock, environment.log));
+  auto listener = TRY(io::UnixListener::bind(options.socket_path, 0600));
+  auto parts = std::make_unique<Parts>(std::move(options), environment, std::move(store),
+                                       store_options.disk_limit);
+  rpc::ServerOptions server_options;
+  server_options.thread_name = "rpc";
+  parts->server = std::make_unique<rpc::Server>(
+      std::move(listener), server_options, environment.clock, environment.log,
+      [p = parts.get()](rpc::Peer& peer, rpc::Message& request) {
+        return handle_request(p->requests, peer, request);
+      },
+      [p = parts.get()](rpc::Peer& peer) { connection_closed(p->requests, peer); });
+  return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
+}
+
+namespace {
+
+void handle(std::deque<Event> events, Control& control) {
+  for (Event& event : events) event(control);
+}
+
+// Re-verifies what was there before an unclean end of the machine, bit by bit.
+void scrub(Store& store, EventQueue& events, LogSink& sink, std::stop_token stop) {
+  io::name_this_thread("scrub");
+  if (store.stats().suspect.value == 0) return;
+  while (!stop.stop_requested()) {
+    const auto done = store.scrub(8_MiB);
+    if (!done) return log(sink, LogLevel::kWarning, "re-verifying: {}", done.error().message);
+    if (!*done) continue;
+    events.push([](Control& control) { control.rescan(); });
+    return;
+  }
+}
+
+}  // namespace
+
+// One that never ran may have let somebody in, who must not wait for ever.
+Daemon::~Daemon() {
+  parts_->events.close();
+  handle(parts_->events.take({}, Duration(0)), parts_->control);
+}
+
+Status Daemon::run_until_stopped(std::stop_token stop) {
+  Parts& p = *parts_;
+  const Duration idle = p.options.settings.idle_timeout;
+  {
+    std::jthread scrubber(
+        [&p](std::stop_token s) { scrub(*p.store, p.events, p.environment.log, s); });
+    while (!stop.stop_requested() && !p.control.stopping() && !p.control.idle(idle)) {
+      handle(p.events.take(stop, p.control.turn()), p.control);
+    }
+  }
+  // Whoever is being answered may still need the control thread, and so may a fetching thread.
+  std::atomic<bool> quiet = false;
+  std::jthread closer([&] {
+    p.server->stop();
+    p.pool.stop();
+    quiet = true;
+    p.events.push([](Control&) {});
+  });
+  while (!quiet) handle(p.events.take({}, std::chrono::milliseconds(100)), p.control);
+  closer.join();
+  p.events.close();
+  handle(p.events.take({}, Duration(0)), p.control);
+  p.store->close_cleanly();
+  return {};
+}
+
+}  // namespace quiver::cache
