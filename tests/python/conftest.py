@@ -10,14 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from s3 import S3
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from lab.s3 import Bucket  # noqa: E402
+
 # Variables of the tools, which a daemon would refuse as settings that it does not know.
 VENV = os.environ.pop("QUIVER_VENV", sys.prefix)
 for _name in [n for n in os.environ if n.startswith("QUIVER_")]:
@@ -51,7 +53,7 @@ def image_tree(count: int) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
     folder = tmp_path_factory.mktemp("seaweed")
     tool = [sys.executable, str(ROOT / "tools" / "seaweed")]
     environment = {**os.environ, "QUIVER_VENV": VENV}
@@ -60,67 +62,64 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     )
     lines = started.stdout.decode().splitlines()
     values = dict(line.removeprefix("export ").split("=", 1) for line in lines)
-    s3 = S3(values["QUIVER_TEST_S3"], values["QUIVER_TEST_S3_KEY"], values["QUIVER_TEST_S3_SECRET"])
-    s3.make_bucket(BUCKET)
-    yield s3
+    bucket = Bucket(
+        values["QUIVER_TEST_S3"], BUCKET, values["QUIVER_TEST_S3_KEY"], values["QUIVER_TEST_S3_SECRET"]
+    )
+    bucket.create()
+    yield bucket
     subprocess.run([*tool, "stop", str(folder)], env=environment, check=True)
 
 
 @pytest.fixture(scope="session")
-def images(server: S3) -> dict[str, bytes]:
+def images(server: Bucket) -> dict[str, bytes]:
     """101 images in four classes at s3://pythontests/images."""
     files = image_tree(101)
-    put_all(server, "images", files)
+    server.put_all((f"images/{key}", data) for key, data in files.items())
     return files
 
 
-def put_all(server: S3, prefix: str, files: dict[str, bytes]) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda key: server.put(BUCKET, f"{prefix}/{key}", files[key]), files))
-
-
 @pytest.fixture
-def place(tmp_path: Path, server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, server: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache and a manifest folder of this test alone; its daemon ends with it."""
     monkeypatch.setenv("QUIVER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("QUIVER_MANIFEST_DIR", str(tmp_path / "manifests"))
     monkeypatch.setenv("QUIVER_DISK_LIMIT", "64MB")
     monkeypatch.setenv("QUIVER_IDLE_TIMEOUT", "60s")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
     yield tmp_path
-    for pid in daemons_of(tmp_path / "cache"):
+    for pid in _daemons(lambda command, environment: str(tmp_path) in command + environment):
         os.kill(pid, signal.SIGTERM)
 
 
 def daemons_of(cache: Path) -> list[int]:
     """The pids of quiverd processes that use this cache directory."""
+    return _daemons(lambda command, _: f"--cache-dir\0{cache}\0" in command)
+
+
+def _daemons(chosen: Callable[[str, str], bool]) -> list[int]:
+    """Of quiverd processes, by their command and environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            command = (entry / "cmdline").read_bytes().split(b"\0")
-            environment = (entry / "environ").read_bytes()
+            command = os.fsdecode((entry / "cmdline").read_bytes())
+            environment = os.fsdecode((entry / "environ").read_bytes())
         except OSError:
             continue
-        mine = os.fsencode(str(cache))
-        if os.path.basename(command[0]) == b"quiverd" and (
-            mine in environment or any(mine in word for word in command)
-        ):
+        if os.path.basename(command.split("\0")[0]) == "quiverd" and chosen(command, environment):
             found.append(int(entry.name))
     return found
 
 
 @pytest.fixture
-def upload(server: S3) -> Callable[[str, dict[str, bytes]], str]:
+def upload(server: Bucket) -> Callable[[str, dict[str, bytes]], str]:
     """Puts files below a prefix of the bucket; returns its URL."""
 
     def put(prefix: str, files: dict[str, bytes]) -> str:
-        put_all(server, prefix, files)
+        server.put_all((f"{prefix}/{key}", data) for key, data in files.items())
         return f"s3://{BUCKET}/{prefix}"
 
     return put

@@ -11,8 +11,8 @@ import pytest
 import quiver_cache.torch as qt
 from conftest import BUCKET, make_image
 from helpers import digest, flat
+from lab.s3 import Bucket
 from quiver_cache import errors
-from s3 import S3
 
 Upload = Callable[[str, dict[str, bytes]], str]
 
@@ -70,19 +70,19 @@ def test_manifests_that_are_none(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_object_changed_or_deleted(
-    place: Path, upload: Upload, server: S3, workers: int, monkeypatch: pytest.MonkeyPatch
+    place: Path, upload: Upload, server: Bucket, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = f"moving{workers}"
     url = upload(prefix, {f"{i}.txt": f"{i}{i}".encode() for i in range(4)})
     data = qt.Dataset(url, digest)
-    server.put(BUCKET, f"{prefix}/2.txt", b"XX")
+    server.put(f"{prefix}/2.txt", b"XX")
     monkeypatch.setenv("QUIVER_CACHE_DIR", str(place / "cache" / "other"))  # not what was kept
     data = qt.Dataset(url, digest)
     with pytest.raises(errors.ChangedError, match=r"2\.txt"):
         list(qt.DataLoader(data, 4, num_workers=workers))
     good = list(qt.DataLoader(data, 4, num_workers=workers, on_bad_sample="skip"))
     assert len(flat(good)) == 3
-    server.delete(BUCKET, f"{prefix}/2.txt")
+    server.delete(f"{prefix}/2.txt")
     with pytest.raises((errors.NotFoundError, errors.ChangedError), match=r"2\.txt"):
         data[2]
 

@@ -163,7 +163,6 @@ def test_two_gloo_ranks(make: Callable[[int], qt.Dataset], tmp_path: Path) -> No
     assert [g[4] for g in got] == [(0, 2), (1, 2)]
 
 
-@pytest.mark.xfail(strict=True, reason="the feed reads on without a board when the daemon refuses it")
 def test_a_rank_twice_is_refused(make: Callable[[int], qt.Dataset]) -> None:
     data = make(20)
     keywords: dict[str, Any] = {"seed": 1, "rank": 0, "world_size": 2}
