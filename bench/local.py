@@ -49,8 +49,8 @@ class Place:
     def digest_and_warm(self, items: Path) -> Path:
         """The manifest of a folder, all of it in the cache."""
         report = json.loads(self.quiver("digest", str(items), "--layout", "files", "--json"))
-        self.quiver("warm", report["manifest_path"], "--json")
-        return Path(report["manifest_path"])
+        self.quiver("warm", report["manifest"], "--json")
+        return Path(report["manifest"])
 
     def status(self) -> dict:
         return json.loads(self.quiver("status", "--json"))

@@ -116,11 +116,6 @@ class Engine:
             feed.replay(listed)
         if listed is None or listed:
             feed.begin_epoch()
-        if listed and feed.batches < len(listed):
-            raise InvalidError(
-                f"the order that was given has {len(listed)} batches, the dataset has items for "
-                f"{feed.batches}: use a larger batch_size, or torch's DataLoader over this dataset"
-            )
         self._begun_epoch = epoch
         self._pending = self._wanted_epoch = None
         self._running = serial

@@ -67,9 +67,9 @@ void BatchReaders::read_item(Reading& reading, std::uint32_t index, std::stop_to
 void BatchReaders::finish(const std::shared_ptr<Reading>& reading) {
   // Failed ones too: staging may let go of what cannot be had.
   shared_.board.with([&](Board& board) {
-    if (!board.writer || board.epoch.epoch != reading->plan->epoch) return;
+    if (!board.taken || board.epoch.epoch != reading->plan->epoch) return;
     for (const ItemId id : reading->items) {
-      if (board.taken->insert(id)) board.writer->take(id);
+      if (board.taken->insert(id) && board.writer) board.writer->take(id);
     }
   });
   const Arena& arena = *shared_.arena;

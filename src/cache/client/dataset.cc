@@ -117,11 +117,12 @@ class DatasetImpl final : public Dataset {
     }
   }
 
-  Result<JobBoardWriter> join(const Token16& job, std::uint32_t world, std::uint32_t rank,
-                              std::uint32_t batch_size) override {
+  Result<std::shared_ptr<JobBoardWriter>> join(const Token16& job, std::uint32_t world,
+                                               std::uint32_t rank, std::uint32_t batch_size,
+                                               Duration patience) override {
     const auto session = ensure_session(process());
     if (!session) return error(Code::kUnavailable, "there is no daemon to join");
-    return session->join({0, job, options_.name, world, rank, batch_size});
+    return session->join({0, job, options_.name, world, rank, batch_size}, patience);
   }
 
   std::uint64_t generation() const override {

@@ -79,11 +79,13 @@ class Dataset {
   virtual std::shared_ptr<const ViewReader> view() = 0;
   // Asks the daemon to fetch these soon; returns at once. Nothing when there is no daemon.
   virtual void want(const std::vector<ItemId>& items) = 0;
-  // Registers a rank and gives its board; registered again by itself when the daemon was replaced
-  // (`on_new_board` gives the caller the new one). kUnavailable without a daemon.
+  // Registers a rank and gives its board, which leaves when the pointer's last copy goes; to be
+  // joined again when the daemon was replaced. kUnavailable without a daemon; kInvalid when the
+  // rank is there already, in another process still after `patience`.
   using Token16 = std::array<std::uint8_t, 16>;
-  virtual Result<JobBoardWriter> join(const Token16& job, std::uint32_t world, std::uint32_t rank,
-                                      std::uint32_t batch_size) = 0;
+  virtual Result<std::shared_ptr<JobBoardWriter>> join(const Token16& job, std::uint32_t world,
+                                                       std::uint32_t rank, std::uint32_t batch_size,
+                                                       Duration patience) = 0;
   // Rises with each daemon that this process has (re)connected to; 0: none yet.
   virtual std::uint64_t generation() const = 0;
   // Tells the daemon how the job fares, for status; nothing when there is none.

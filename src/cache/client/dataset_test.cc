@@ -305,11 +305,50 @@ TEST_F(DatasetTest, ReadersRaceWithEvictionAndNeverReadWrongBytes) {
 TEST_F(DatasetTest, ARankJoins) {
   start();
   auto dataset = open();
-  EXPECT_TRUE(dataset->join({1}, 1, 0, 4));
+  EXPECT_TRUE(dataset->join({1}, 1, 0, 4, {}));
   EXPECT_NO_FATAL_FAILURE(dataset->report({}));
   daemon.reset();
   EXPECT_EQ(read(*dataset, 3).value(), Tier::kDirect);
-  EXPECT_EQ(dataset->join({1}, 1, 0, 4).error().code, Code::kUnavailable);
+  EXPECT_EQ(dataset->join({1}, 1, 0, 4, {}).error().code, Code::kUnavailable);
+}
+
+TEST_F(DatasetTest, ARankIsThereOnceAndMayComeAgainWhenItHasLeft) {
+  start();
+  auto dataset = open();
+  {
+    const auto board = dataset->join({1}, 2, 0, 4, {}).value();
+    const Error twice = dataset->join({1}, 2, 0, 4, std::chrono::seconds(5)).error();
+    EXPECT_EQ(twice.code, Code::kInvalid);
+    EXPECT_EQ(twice.message, "rank 0 of this job is there already, in this process");
+    EXPECT_TRUE(dataset->join({1}, 2, 1, 4, {}));
+  }
+  EXPECT_TRUE(dataset->join({1}, 2, 0, 4, {}));
+  EXPECT_EQ(daemon->joins, 2);  // a rank that left has its board still
+}
+
+TEST_F(DatasetTest, ARankOfAProcessThatHasJustDiedIsWaitedFor) {
+  start();
+  daemon->refused_joins = 2;
+  EXPECT_EQ(open()->join({1}, 2, 0, 4, {}).error().code, Code::kInvalid);
+  EXPECT_TRUE(open()->join({1}, 2, 0, 4, std::chrono::seconds(5)));
+  EXPECT_EQ(daemon->joins, 3);
+}
+
+TEST_F(DatasetTest, MoreReadersThanConnectionsAllGetTheirItems) {
+  options.settings.fetch_concurrency = 128;
+  start();
+  auto dataset = open();
+  {
+    std::vector<std::jthread> readers;
+    for (std::uint32_t t = 0; t < 40; ++t) {
+      readers.emplace_back([&, t] {
+        for (std::uint32_t i = 0; i < kItems; ++i) EXPECT_TRUE(read(*dataset, (i + t) % kItems));
+      });
+    }
+  }
+  EXPECT_FALSE(dataset->degraded());
+  EXPECT_EQ(dataset->stats().items[static_cast<int>(Tier::kDirect)], 0u);
+  EXPECT_LE(daemon->greetings, 8);
 }
 
 TEST(DaemonCommand, NamesWhatIsNotAtItsDefault) {

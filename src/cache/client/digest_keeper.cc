@@ -51,32 +51,39 @@ std::unique_ptr<DigestKeeper> DigestKeeper::connect(const DigestOptions& options
 }
 
 std::unique_ptr<rpc::Connection> DigestKeeper::take() {
-  auto idle = idle_.with([](Connections& c) -> std::unique_ptr<rpc::Connection> {
-    if (c.empty()) return nullptr;
-    auto connection = std::move(c.back());
-    c.pop_back();
-    return connection;
-  });
-  if (idle) return idle;
+  std::unique_ptr<rpc::Connection> idle;
+  const bool got = pool_.wait_for(
+      std::stop_token{}, kPatience,
+      [&](const Pool& pool) {
+        return !pool.idle.empty() || pool.open < kMaxConnections || failed_;
+      },
+      [&](Pool& pool) {
+        if (pool.idle.empty()) {
+          ++pool.open;
+          return;
+        }
+        idle = std::move(pool.idle.back());
+        pool.idle.pop_back();
+      });
+  if (idle || !got || failed_) return idle;
   auto greeted = greet_daemon(address_, token_, environment_.clock.now() + kPatience);
   return greeted ? std::move(greeted->connection) : nullptr;
+}
+
+bool DigestKeeper::fail() {
+  pool_.change([&](Pool&) { failed_ = true; });  // nobody waits any longer
+  return false;
 }
 
 bool DigestKeeper::keep(const Sha256& hash, ByteSpan bytes) {
   if (failed_ || std::ldexp(static_cast<double>(hash.prefix()), -64) >= share_) return false;
   auto connection = take();
-  if (!connection) {
-    failed_ = true;
-    return false;
-  }
+  if (!connection) return fail();
   const InsertRequest request{hash, std::string(as_text(bytes))};
   const auto reply = connection->call(static_cast<std::uint16_t>(Request::kInsert), encode(request),
                                       {}, environment_.clock.now() + kPatience);
-  if (!reply) {
-    failed_ = true;
-    return false;
-  }
-  idle_.with([&](Connections& c) { c.push_back(std::move(connection)); });
+  if (!reply) return fail();
+  pool_.change([&](Pool& pool) { pool.idle.push_back(std::move(connection)); });
   const auto answer = decode<InsertReply>(reply->payload);
   return answer && answer->kept;
 }

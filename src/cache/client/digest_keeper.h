@@ -10,7 +10,8 @@
 
 namespace quiver::cache {
 
-// Owns a session without a dataset and its connections, one per thread that keeps at a time. Any
+// Owns a session without a dataset and its connections, few however many
+// threads keep. Any
 // thread may call keep(). After the first failure it keeps nothing more: a digest needs no daemon.
 // It offers the items that the cache will pin: those first in hash order, as far as its limit goes.
 class DigestKeeper {
@@ -21,17 +22,22 @@ class DigestKeeper {
   bool keep(const Sha256& hash, ByteSpan bytes);
 
  private:
-  using Connections = std::vector<std::unique_ptr<rpc::Connection>>;
+  static constexpr std::size_t kMaxConnections = 8;  // besides the first: jobs need some too
+  struct Pool {
+    std::vector<std::unique_ptr<rpc::Connection>> idle;
+    std::size_t open = 0;
+  };
   DigestKeeper(DaemonAddress address, Token token, Environment environment, double share)
       : address_(std::move(address)), token_(token), environment_(environment), share_(share) {}
   std::unique_ptr<rpc::Connection> take();
+  bool fail();  // always false
 
   const DaemonAddress address_;
   const Token token_;
   const Environment environment_;
   const double share_;                      // of the hash order
   std::unique_ptr<rpc::Connection> first_;  // carries the session
-  Guarded<Connections> idle_;
+  Guarded<Pool> pool_;
   std::atomic<bool> failed_ = false;
 };
 

@@ -113,6 +113,20 @@ TEST_F(DigestTest, WhatPassesIsKeptByTheDaemon) {
   EXPECT_LT(half.kept, 35u);
 }
 
+TEST_F(DigestTest, KeepingTakesFewConnectionsHoweverManyThreadsDigest) {
+  for (int i = 0; i < 300; ++i) file(fmt::format("cat/{}.png", i), fmt::format("picture {}", i));
+  const auto manifest = Manifest::open(files, run().value().manifest_path, true).value();
+  std::filesystem::create_directory(dir / "cache");
+  ScriptedDaemon daemon(dir / "cache", manifest, [](ItemId) { return std::string(); });
+  daemon.insert_ms = 5;
+  options.settings.cache_dir = dir / "cache";
+  options.settings.fetch_concurrency = 128;
+  options.daemon_program = "/bin/false";  // it runs already
+  options.settings.disk_limit.size = 1_GiB;
+  EXPECT_EQ(run().value().kept, 300u);
+  EXPECT_LE(daemon.greetings, 9);
+}
+
 TEST_F(DigestTest, TheDefaultPathTellsDatasetsApart) {
   Settings settings;
   settings.manifest_dir = "/m";

@@ -8,6 +8,7 @@ namespace quiver::cache {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(20);
+constexpr Duration kLeastPause = std::chrono::milliseconds(1);  // however much arrives
 constexpr Duration kAskAfter = std::chrono::milliseconds(50);
 constexpr Duration kDrawLateAfter = std::chrono::seconds(1);
 constexpr Duration kHousekeeping = std::chrono::seconds(1);
@@ -32,16 +33,14 @@ DrawThread::~DrawThread() {
   thread_.request_stop();
   thread_.join();
   readers_.stop();
-  shared_.board.with([](Board& board) {
-    if (board.writer) board.writer->end();
-  });
+  shared_.board.with([](Board& board) { board.writer.reset(); });
 }
 
 void DrawThread::run(std::stop_token stop) {
   readers_.grow(std::max(1u, shared_.options.reader_threads));
   while (!stop.stop_requested()) {
     const bool work = wait_for_work(stop);
-    view_ = shared_.dataset->view();
+    follow_view();
     if (!view_) readers_.grow(kDirectReaders);
     keep_house();
     if (work && !draw(stop)) wait_for_arrivals(stop);
@@ -59,7 +58,7 @@ bool DrawThread::wait_for_work(std::stop_token stop) {
     const bool room = s.drawn < s.issued ||
                       (s.drawn < s.issued + std::max(1u, ahead) && s.held_bytes < limit.value);
     may_draw = s.plan && s.drawn < s.plan->batches && room && !s.closed;
-    return may_draw || s.plan != plan_;
+    return may_draw || s.plan != plan_ || s.join_due;
   };
   shared_.state.wait_for(stop, plan_ ? Duration(std::chrono::milliseconds(250)) : kHousekeeping,
                          look, [](FeedState&) {});
@@ -73,18 +72,14 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
   asked_.clear();
   starved_since_ = {};
   if (!plan_) return;
-  view_ = shared_.dataset->view();
+  follow_view();
   settled_ = ItemSet(plan_->part.size());
   if (view_) {
     plan_->part.for_each([&](ItemId id) {
       const ViewWord word = view_->word(id);
       if (word.residency() == Residency::kHere && word.pinned()) settled_->insert(id);
     });
-    const ViewCounters counters = view_->counters();
-    evicted_ = counters.evicted_items;
-    shared_.state.with([&](FeedState& s) {
-      if (s.plan == plan_) s.origin_bytes_before = s.origin_bytes_seen = counters.origin_bytes;
-    });
+    evicted_ = view_->counters().evicted_items;
     if (followed_ == view_.get()) offers_.begin_epoch(*view_);
   }
   const FeedOptions& o = shared_.options;
@@ -205,13 +200,13 @@ bool DrawThread::enqueue(DrawnBatch batch, std::stop_token stop) {
 }
 
 void DrawThread::wait_for_arrivals(std::stop_token stop) {
-  if (stop.stop_requested()) return;
-  if (view_) {
-    view_->wait_change(seen_changes_, kTick);
-  } else {
+  const auto pause = [&](Duration time) {
     shared_.state.wait_for(
-        stop, kTick, [](const FeedState& s) { return s.closed; }, [](FeedState&) {});
-  }
+        stop, time, [](const FeedState& s) { return s.closed; }, [](FeedState&) {});
+  };
+  if (!view_) return pause(kTick);
+  pause(kLeastPause);
+  if (!stop.stop_requested()) view_->wait_change(seen_changes_, kTick);
 }
 
 }  // namespace quiver::cache

@@ -33,9 +33,10 @@ class DrawThread {
   void offer_own_order();
   bool enqueue(DrawnBatch batch, std::stop_token stop);
   void wait_for_arrivals(std::stop_token stop);
-  // Once a second.
+  void follow_view();
+  // Once a second, and when the loop waits to join.
   void keep_house();
-  void rejoin();
+  std::optional<Error> rejoin(Duration patience);
   void find_lost();
   void publish_board();
   void report();

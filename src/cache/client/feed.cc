@@ -11,6 +11,8 @@
 namespace quiver::cache {
 namespace {
 
+constexpr Duration kLongestJoin = std::chrono::seconds(30);
+
 double seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }
@@ -85,6 +87,7 @@ class FeedImpl final : public Feed {
   };
   Start next_start(const FeedState& s) const;
   RunPlan plan_run(const Start& start) const;
+  Status join();
   void abandon_run(FeedState& s);
   void count_delivered(FeedState& s, const Reading& reading);
 
@@ -98,8 +101,8 @@ class FeedImpl final : public Feed {
   std::uint64_t seed_ = 0, serial_ = 0;
   std::optional<std::uint64_t> explicit_epoch_;
   std::optional<JobState> loaded_;
-  std::optional<std::vector<std::vector<ItemId>>> replay_;  // what is left of it
-  std::size_t replayed_ = 0;
+  std::optional<std::vector<std::vector<ItemId>>> replay_;  // of the epoch that begins next
+  bool replays_ = false;                                    // once given, always given
 };
 
 Shape FeedImpl::shape_of(std::uint32_t items) const {
@@ -113,7 +116,8 @@ FeedImpl::Start FeedImpl::next_start(const FeedState& s) const {
     start.first_step = loaded_->step;
     start.before = loaded_->delivered;
     start.remaining.remove(loaded_->delivered);
-    if (start.remaining.count() == 0 && !explicit_epoch_) {  // nothing is left of that epoch
+    const bool nothing_left = start.remaining.count() == 0 && !replay_;
+    if (nothing_left && !explicit_epoch_) {
       return {start.epoch + 1, 0, ItemSet(base_.size()), base_};
     }
   }
@@ -132,10 +136,8 @@ RunPlan FeedImpl::plan_run(const Start& start) const {
                std::move(part.pads),
                std::nullopt};
   if (!replay_) return plan;
-  const auto n = std::min<std::size_t>(plan.batches, replay_->size() - replayed_);
-  const auto from = replay_->begin() + static_cast<std::ptrdiff_t>(replayed_);
-  plan.listed.emplace(from, from + static_cast<std::ptrdiff_t>(n));
-  plan.batches = static_cast<std::uint32_t>(n);
+  plan.listed = replay_;
+  plan.batches = static_cast<std::uint32_t>(replay_->size());
   plan.part = ItemSet(base_.size());
   plan.pads.clear();
   for (const auto& batch : *plan.listed) {
@@ -147,24 +149,25 @@ RunPlan FeedImpl::plan_run(const Start& start) const {
 std::uint32_t FeedImpl::batches() const {
   return shared_->state.with([&](const FeedState& s) -> std::uint32_t {
     if (s.running()) return s.plan->batches;
-    const std::uint32_t n = batches_of_rank(shape_of(next_start(s).remaining.count()));
-    if (!replay_) return n;
-    return static_cast<std::uint32_t>(std::min<std::size_t>(n, replay_->size() - replayed_));
+    if (replay_) return static_cast<std::uint32_t>(replay_->size());
+    if (replays_) return 0;
+    return batches_of_rank(shape_of(next_start(s).remaining.count()));
   });
 }
 
 Status FeedImpl::begin_epoch() {
-  if (replay_ && replayed_ == replay_->size()) {
+  if (replays_ && !replay_) {
     return error(Code::kInvalid, "the recording has no further epoch to replay");
   }
+  TRY(join());
   const Start start = shared_->state.with([&](const FeedState& s) { return next_start(s); });
   auto plan = std::make_shared<const RunPlan>(plan_run(start));
   serial_ = plan->serial;
-  if (plan->listed) replayed_ += plan->batches;
+  replay_.reset();
   explicit_epoch_.reset();
   loaded_.reset();
-  const bool closed = shared_->state.change([&](FeedState& s) {
-    if (s.closed) return true;
+  const std::uint64_t direct = shared_->dataset->stats().direct_origin_bytes.value;
+  shared_->state.change([&](FeedState& s) {
     abandon_run(s);
     s.plan = plan;
     s.drawn = s.issued = s.delivered = 0;
@@ -173,11 +176,26 @@ Status FeedImpl::begin_epoch() {
     s.report = EpochReport{};
     s.report.epoch = plan->epoch;
     s.began = s.last_delivery = Instant{};
-    s.origin_bytes_before.reset();
-    return false;
+    s.node_bytes.begin();
+    s.direct_before = direct;
+  });
+  return {};
+}
+
+// Waits until the daemon has taken the rank in, or there is none; the first batch waits for that
+// too.
+Status FeedImpl::join() {
+  const bool closed = shared_->state.change([](FeedState& s) {
+    if (s.refusal) s.join_due = true;  // it may have changed its mind
+    return s.closed;
   });
   if (closed) return error(Code::kCancelled, "the loader has been closed");
   if (!draw_) draw_ = std::make_unique<DrawThread>(*shared_);
+  std::optional<Error> refusal;
+  shared_->state.wait_for(
+      std::stop_token{}, kLongestJoin, [](const FeedState& s) { return !s.join_due; },
+      [&](FeedState& s) { refusal = s.refusal; });
+  if (refusal) return *std::move(refusal);
   return {};
 }
 
@@ -267,6 +285,7 @@ Status FeedImpl::load_state(const JobState& state) {
 
 Status FeedImpl::replay(std::vector<std::vector<ItemId>> batches) {
   for (const auto& batch : batches) {
+    if (batch.empty()) return error(Code::kInvalid, "a batch of the recording has no item in it");
     for (const ItemId id : batch) {
       if (id.value >= base_.size()) {
         return error(Code::kInvalid, "the recording names item {} of a dataset of {}", id.value,
@@ -275,23 +294,19 @@ Status FeedImpl::replay(std::vector<std::vector<ItemId>> batches) {
     }
   }
   replay_ = std::move(batches);
-  replayed_ = 0;
+  replays_ = true;
   return {};
 }
 
 EpochReport FeedImpl::report() const {
-  const auto view = draw_ ? shared_->dataset->view() : nullptr;
-  const std::uint64_t origin_bytes = view ? view->counters().origin_bytes : 0;
+  const std::uint64_t direct = shared_->dataset->stats().direct_origin_bytes.value;
   const bool degraded = shared_->dataset->degraded();
   return shared_->state.with([&](const FeedState& s) {
     EpochReport report = s.report;
     report.degraded |= degraded;
-    if (s.began != Instant{} && s.last_delivery != Instant{}) {
-      report.seconds = seconds(s.last_delivery - s.began);
-    }
-    if (s.origin_bytes_before && origin_bytes > *s.origin_bytes_before) {
-      report.origin_bytes += origin_bytes - *s.origin_bytes_before;
-    }
+    if (s.began == Instant{}) return report;
+    report.origin_bytes = s.node_bytes.value() + direct - s.direct_before;
+    if (s.last_delivery != Instant{}) report.seconds = seconds(s.last_delivery - s.began);
     return report;
   });
 }

@@ -84,7 +84,7 @@ struct EpochReport {
   std::uint64_t samples = 0, batches = 0, repeats = 0 /* pads */, skipped = 0;
   std::uint64_t tiers[kTiers] = {};  // samples by where they were read from
   std::uint64_t settled = 0;         // samples that were resident when the epoch began: the hits
-  std::uint64_t origin_bytes = 0;    // that reached this node for this dataset meanwhile
+  std::uint64_t origin_bytes = 0;    // that the node and this process read meanwhile
   bool degraded = false;
 };
 
@@ -100,7 +100,9 @@ class Feed {
   // The batches of the epoch that begins next, or of the one that runs.
   virtual std::uint32_t batches() const = 0;
   // Begins the next epoch (the first one, or the one after; a running one is abandoned), or goes on
-  // where the loaded state stood. Starts the threads when they are not there.
+  // where the loaded state stood. Starts the threads when they are not there; the first time it
+  // waits until there is a daemon or none. kInvalid, and nothing has changed, when this rank of the
+  // job is there already.
   virtual Status begin_epoch() = 0;
   // The next ticket of the epoch; nullopt when all of its batches have been issued.
   virtual std::optional<std::uint64_t> issue() = 0;
@@ -114,7 +116,8 @@ class Feed {
   virtual void set_epoch(std::uint64_t epoch) = 0;  // the next begin_epoch begins this one
   virtual RankState state() const = 0;
   virtual Status load_state(const JobState& state) = 0;
-  // Exactly the batches recorded for this rank, epoch by epoch, instead of drawing.
+  // Exactly these batches are the epoch that begins next, or what is left of one that was loaded,
+  // instead of drawing: any number of them, repeats too. From then on each epoch needs its own.
   virtual Status replay(std::vector<std::vector<ItemId>> batches) = 0;
   virtual EpochReport report() const = 0;
   virtual void close() = 0;  // stops the threads; tickets become kCancelled

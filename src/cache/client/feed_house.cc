@@ -7,43 +7,56 @@ namespace quiver::cache {
 namespace {
 
 constexpr Duration kPeriod = std::chrono::seconds(1);
+// A killed process's workers look for it every five seconds; until then they hold its session.
+constexpr Duration kRankLingers = std::chrono::seconds(8);
 
 }  // namespace
 
+void DrawThread::follow_view() {
+  auto view = shared_.dataset->view();
+  if (view == view_) return;
+  view_ = std::move(view);
+  shared_.state.with([&](FeedState& s) { s.node_bytes.follow(view_); });
+}
+
 void DrawThread::keep_house() {
   const Instant now = shared_.environment.clock.now();
-  if (now < next_housekeeping_) return;
+  const bool join_due = shared_.state.with([](const FeedState& s) { return s.join_due; });
+  if (!join_due && now < next_housekeeping_) return;
   next_housekeeping_ = now + kPeriod;
-  if (view_ && shared_.dataset->generation() != generation_) rejoin();
-  if (view_) {
-    const std::uint64_t bytes = view_->counters().origin_bytes;
-    shared_.state.with([&](FeedState& s) { s.origin_bytes_seen = bytes; });
+  std::optional<Error> refusal;
+  if (view_ && shared_.dataset->generation() != generation_) {
+    refusal = rejoin(join_due ? kRankLingers : Duration(0));
   }
+  shared_.state.change([&](FeedState& s) {
+    s.refusal = std::move(refusal);
+    s.join_due = false;
+  });
   if (view_ && sampler_) find_lost();
   report();
 }
 
-void DrawThread::rejoin() {
+// Why the rank may not be here at all; that there is no daemon is no reason.
+std::optional<Error> DrawThread::rejoin(Duration patience) {
   const std::uint64_t generation = shared_.dataset->generation();
   const FeedOptions& o = shared_.options;
-  auto writer = shared_.dataset->join(o.job, o.world, o.rank, o.batch_size);
+  // The board may be of the daemon that is there now: a new one can come at any moment.
+  shared_.board.with([](Board& board) { board.writer.reset(); });
+  auto writer = shared_.dataset->join(o.job, o.world, o.rank, o.batch_size, patience);
   if (!writer) {
-    log(shared_.environment.log, LogLevel::kDebug, "not joined: {}", writer.error().message);
-    return;
-  }
-  if (generation_ != 0) {  // another daemon counts from its own beginning
-    const std::uint64_t bytes = view_->counters().origin_bytes;
-    shared_.state.with([&](FeedState& s) {
-      if (s.origin_bytes_before && s.origin_bytes_seen > *s.origin_bytes_before) {
-        s.report.origin_bytes += s.origin_bytes_seen - *s.origin_bytes_before;
-      }
-      s.origin_bytes_before = bytes;
-    });
+    const Error& why = writer.error();
+    log(shared_.environment.log, LogLevel::kDebug, "not joined: {}", why.message);
+    if (why.code != Code::kInvalid) return std::nullopt;
+    return error(Code::kInvalid,
+                 "{}: start each rank of a job once, and give another job over the same data "
+                 "another seed",
+                 why.message);
   }
   generation_ = generation;
   evicted_ = UINT64_MAX;  // what the last daemon held may not be here
   shared_.board.with([&](Board& board) { board.writer = *std::move(writer); });
   publish_board();
+  return std::nullopt;
 }
 
 void DrawThread::find_lost() {

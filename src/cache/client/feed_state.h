@@ -2,6 +2,7 @@
 // reader threads read; they meet here.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
@@ -43,6 +44,29 @@ struct Entry {
   bool ready = false;                // read
 };
 
+// What the daemons read from the origin meanwhile, by the counters of their views. A view stays
+// mapped after its daemon's death, so nothing of that is lost.
+class NodeOriginBytes {
+ public:
+  void begin() {
+    earlier_ = 0;
+    before_ = counter();
+  }
+  // Another daemon counts from its own beginning; null: there is none now.
+  void follow(std::shared_ptr<const ViewReader> view) {
+    earlier_ = value();
+    view_ = std::move(view);
+    before_ = counter();
+  }
+  std::uint64_t value() const { return earlier_ + std::max(counter(), before_) - before_; }
+
+ private:
+  std::uint64_t counter() const { return view_ ? view_->counters().origin_bytes : 0; }
+
+  std::shared_ptr<const ViewReader> view_;
+  std::uint64_t earlier_ = 0, before_ = 0;
+};
+
 // The run's side that changes; under the lock of FeedState.
 struct FeedState {
   explicit FeedState(RankState start, std::uint32_t tickets)
@@ -56,9 +80,10 @@ struct FeedState {
   JobProgress progress;
   EpochReport report;
   Instant began{}, last_delivery{};
-  std::uint64_t origin_bytes_seen =
-      0;  // of the present daemon; report.origin_bytes has the others'
-  std::optional<std::uint64_t> origin_bytes_before;  // by the daemon's counter
+  NodeOriginBytes node_bytes;
+  std::uint64_t direct_before = 0;  // this process had read directly when the epoch began
+  bool join_due = true;             // the loop waits for the daemon's answer
+  std::optional<Error> refusal;     // the rank is there already
   bool closed = false;
 
   struct ReadyAt {
@@ -72,7 +97,7 @@ struct FeedState {
 
 // The rank's board and what it says, so that it can be written anew for another daemon.
 struct Board {
-  std::optional<JobBoardWriter> writer;
+  std::shared_ptr<JobBoardWriter> writer;
   BoardEpoch epoch;
   std::optional<ItemSet> settled, taken;
 };

@@ -122,24 +122,6 @@ TEST(Feed, StrictOrderDoesNotDependOnTheCache) {
   EXPECT_EQ(one->state().chain, two->state().chain);
 }
 
-TEST(Feed, AReplayDeliversTheSameBatches) {
-  auto dataset = std::make_shared<MemoryDataset>(40, true);
-  dataset->answer_wants(true);
-  for (std::uint32_t i = 0; i < 20; ++i) dataset->pin(ItemId(i));
-  auto feed = make_feed(dataset, options_of(8));
-  std::vector<Ids> recorded = run_epoch(*feed);
-  const auto second = run_epoch(*feed);
-  recorded.insert(recorded.end(), second.begin(), second.end());
-  auto again = make_feed(std::make_shared<MemoryDataset>(40), options_of(8));
-  ASSERT_TRUE(again->replay(recorded));
-  std::vector<Ids> replayed = run_epoch(*again);
-  const auto rest = run_epoch(*again);
-  replayed.insert(replayed.end(), rest.begin(), rest.end());
-  EXPECT_EQ(replayed, recorded);
-  EXPECT_EQ(again->state().chain, feed->state().chain);
-  EXPECT_EQ(again->begin_epoch().error().code, Code::kInvalid);
-}
-
 TEST(Feed, ProportionalDrawTakesStagedItemsInTheOrderOfTheRing) {
   auto dataset = std::make_shared<MemoryDataset>(100, true);
   for (std::uint32_t i = 0; i < 50; ++i) dataset->pin(ItemId(i));

@@ -15,6 +15,7 @@ void JobProgress::begin(std::uint64_t epoch, std::uint32_t first_step, std::uint
 
 void JobProgress::load(const JobState& state) {
   state_.seed = state.seed;
+  chain_ = state_.world == 1 ? DeliveryChain::from(state.chain) : DeliveryChain{};
   begin(state.epoch, state.step, UINT32_MAX, state.delivered, ItemSet(state_.items, true));
 }
 

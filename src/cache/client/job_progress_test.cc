@@ -41,6 +41,18 @@ TEST(JobProgress, PadsAreCountedSoThatTheRanksFitTogether) {
   EXPECT_EQ(job->delivered.count(), 3u);
 }
 
+TEST(JobProgress, OnlyAJobOfOneRankGoesOnWithItsChain) {
+  JobProgress before(start()), after(start()), more(start(0, 2));
+  for (JobProgress* p : {&before, &more}) p->begin(0, 0, 4, ItemSet(10), ItemSet(10, true));
+  before.deliver(0, {ItemId(1)});
+  more.deliver(0, {ItemId(1)});
+  const JobState job = merge({before.state()}).value();
+  after.load(job);
+  EXPECT_EQ(after.state().chain, before.state().chain);
+  more.load(job);
+  EXPECT_EQ(more.state().chain, Sha256{});
+}
+
 TEST(JobProgress, AResumedEpochGoesOnWithItsSteps) {
   JobState job{9, 3, 10, ItemSet(10), 7};
   job.delivered.insert(ItemId(5));

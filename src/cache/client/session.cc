@@ -1,6 +1,7 @@
 #include "cache/client/session.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "io/memory.h"
 
@@ -9,6 +10,7 @@ namespace {
 
 constexpr Duration kHeartbeatLimit = std::chrono::seconds(1);
 constexpr Duration kPatience = std::chrono::seconds(1);  // beyond what the daemon was asked to wait
+constexpr Duration kAskAgain = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -147,11 +149,45 @@ Result<FetchReply> Session::fetch(const std::vector<ItemId>& items,
   return results;
 }
 
-Result<JobBoardWriter> Session::join(JoinRequest request) {
+Result<std::shared_ptr<JobBoardWriter>> Session::join(JoinRequest request, Duration patience) {
   request.dataset = opened_.dataset;
-  const rpc::Message reply = TRY(call(Request::kJoin, encode(request), kPatience));
-  if (reply.fds.size() != 1) return error(Code::kVersion, "the daemon sent no board for the job");
-  return JobBoardWriter::map(reply.fds[0], opened_.items);
+  const Seat seat{request.job, request.rank};
+  std::optional<JobBoardWriter> board;
+  const bool taken = boards_.with([&](Boards& boards) {
+    const auto known = boards.find(seat);
+    if (known == boards.end()) return false;
+    board = std::exchange(known->second, std::nullopt);
+    return !board.has_value();
+  });
+  if (taken) {
+    return error(Code::kInvalid, "rank {} of this job is there already, in this process",
+                 request.rank);
+  }
+  if (!board) {
+    board = TRY(ask_for_board(request, patience));
+    boards_.with([&](Boards& boards) { boards[seat] = std::nullopt; });
+  }
+  return std::shared_ptr<JobBoardWriter>(
+      new JobBoardWriter(*std::move(board)),
+      [seat, session = weak_from_this()](JobBoardWriter* writer) {
+        writer->end();
+        if (const auto here = session.lock()) {
+          here->boards_.with([&](Boards& boards) { boards[seat] = std::move(*writer); });
+        }
+        delete writer;
+      });
+}
+
+Result<JobBoardWriter> Session::ask_for_board(const JoinRequest& request, Duration patience) {
+  const Instant give_up = environment_.clock.now() + patience;
+  auto reply = call(Request::kJoin, encode(request), kPatience);
+  while (!reply && reply.error().code == Code::kInvalid && environment_.clock.now() < give_up) {
+    std::this_thread::sleep_for(kAskAgain);
+    reply = call(Request::kJoin, encode(request), kPatience);
+  }
+  if (!reply) return std::move(reply).error();
+  if (reply->fds.size() != 1) return error(Code::kVersion, "the daemon sent no board for the job");
+  return JobBoardWriter::map(reply->fds[0], opened_.items);
 }
 
 Status Session::report(ReportRequest request) {

@@ -3,7 +3,10 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/guarded.h"
@@ -28,7 +31,7 @@ enum class Hit : std::uint8_t {
 // gone; then it is lost, once and for ever, and the Dataset opens another. What it holds stays
 // readable as long as somebody holds it. Any thread may call anything; a call over the wire takes a
 // connection of its own out of the pool. After a fork the child calls only abandon_after_fork().
-class Session {
+class Session : public std::enable_shared_from_this<Session> {
  public:
   // Proves the manifest over a greeted connection.
   static Result<std::shared_ptr<Session>> open(Greeted greeted, const DaemonAddress& address,
@@ -41,7 +44,10 @@ class Session {
 
   // An error that is not about the connection leaves the session as it is.
   Result<FetchReply> fetch(const std::vector<ItemId>& items, std::chrono::milliseconds wait);
-  Result<JobBoardWriter> join(JoinRequest request);
+  // kInvalid when the rank is there already. In this process: at once; in another one, which may
+  // have died just now: when it still is after `patience`. The board of a rank that left stays this
+  // session's at the daemon, and serves whoever joins as the same rank again.
+  Result<std::shared_ptr<JobBoardWriter>> join(JoinRequest request, Duration patience);
   Status report(ReportRequest request);
   Result<InsertReply> insert(const Sha256& hash, ByteSpan bytes);
 
@@ -70,6 +76,10 @@ class Session {
     std::array<bool, kMaxConnections> taken{};
   };
 
+  using Seat = std::pair<Token, std::uint32_t>;  // job and rank
+  // Of this session's ranks; null while somebody has it.
+  using Boards = std::map<Seat, std::optional<JobBoardWriter>>;
+
   Session(ViewReader view, OpenReply opened, Token token, DaemonAddress address,
           Environment environment);
   Result<Line> take_line(Instant deadline);
@@ -77,6 +87,7 @@ class Session {
   void adopt(Line& line, Greeted greeted, std::size_t slot);
   void drop(Line line);
   Result<rpc::Message> call(Request type, const std::string& payload, Duration patience);
+  Result<JobBoardWriter> ask_for_board(const JoinRequest& request, Duration patience);
   SegmentTable::Handle fetch_segment(SegmentId id);
   bool must_verify(ItemId id);
 
@@ -88,6 +99,7 @@ class Session {
   const Instant opened_at_;
   SegmentTable segments_{kMaxSegments};
   Guarded<Pool> pool_;
+  Guarded<Boards> boards_;
   std::array<std::atomic<int>, kMaxConnections> fds_;  // of open connections; -1: none
   std::vector<std::atomic<std::uint64_t>> verified_;   // one bit an item: read once since the start
   std::atomic<std::uint32_t> reads_ = 0;               // for the sampling of later reads

@@ -62,6 +62,7 @@ Result<JobState> merge(const std::vector<RankState>& parts) {
   const RankState& first = parts.front();
   std::vector<bool> seen(std::min<std::size_t>(first.world, parts.size()));
   JobState state{first.seed, first.epoch, first.items, first.delivered_before, first.step};
+  if (first.world == 1) state.chain = first.chain;
   std::uint64_t deliveries = state.delivered.count(), pads = 0;
   for (const RankState& part : parts) {
     if (const auto what = difference(first, part); !what.empty()) {

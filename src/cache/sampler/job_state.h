@@ -57,6 +57,7 @@ struct JobState {
   std::uint32_t items = 0;
   ItemSet delivered{0};  // by all ranks in this epoch
   std::uint32_t step = 0;
+  Sha256 chain{};  // of a job of one rank, which goes on with it; else zero
 };
 
 // kInvalid, saying which, when ranks are missing, appear twice, or differ in step, epoch, seed,

@@ -171,6 +171,13 @@ TEST(MergeTest, IsTheUnionOfAllRanks) {
   EXPECT_EQ(state->items, 10u);
 }
 
+TEST(MergeTest, TheChainOfOneRankIsTheJobs) {
+  RankState alone = part(0, 1, {1}), first = part(0, 2, {1}), second = part(1, 2, {4});
+  alone.chain = first.chain = second.chain = sha256({});
+  EXPECT_EQ(merge({alone})->chain, sha256({}));
+  EXPECT_EQ(merge({first, second})->chain, Sha256{});
+}
+
 TEST(MergeTest, SaysWhichPartIsWrong) {
   const auto says = [](const std::string& text, std::string_view what) {
     EXPECT_NE(text.find(what), std::string::npos) << text;

@@ -71,17 +71,29 @@ class MemoryDataset final : public Dataset {
   void evict(ItemId id) {
     view_.with([&](View& v) {
       v.writer->clear(id);
-      v.writer->set_counters({0, 0, 0, ++evicted_});
+      v.writer->set_counters({origin_, 0, 0, ++evicted_});
       v.writer->notify();
     });
   }
   void retire_until(std::uint64_t place) {
     view_.with([&](View& v) { v.writer->retire_until(place); });
   }
+  void notify() {
+    view_.with([](View& v) { v.writer->notify(); });
+  }
+  void read_from_origin(std::uint64_t bytes) {  // the daemon did
+    view_.with([&](View& v) { v.writer->set_counters({origin_ += bytes, 0, 0, evicted_}); });
+  }
   void fail(ItemId id) {
     failing_.with([&](auto& f) { f.insert(id); });
   }
   void set_latency(std::chrono::microseconds latency) { latency_ = latency.count(); }
+  // A daemon that has the rank already, or whatever else join() is to say.
+  void refuse_joins(std::optional<Error> why) {
+    refusal_.with([&](auto& r) { r = std::move(why); });
+  }
+  // view() blocks for so long, as the first one does while a daemon starts.
+  void set_connect_time(std::chrono::milliseconds time) { connect_time_ = time.count(); }
   // What want() asks for arrives at once.
   void answer_wants(bool yes) { answers_ = yes; }
   std::optional<BoardCopy> board() {
@@ -95,6 +107,7 @@ class MemoryDataset final : public Dataset {
   }
   std::uint64_t reads() const { return reads_; }
   int joins() const { return joins_; }
+  std::uint64_t looks() const { return looks_; }  // at the view
 
   const Manifest& manifest() const override { return *manifest_; }
   Result<Tier> read(ItemId id, MutableByteSpan out, std::stop_token) override {
@@ -106,51 +119,63 @@ class MemoryDataset final : public Dataset {
     if (!read_resident(id, out, tier)) {
       std::this_thread::sleep_for(std::chrono::microseconds(latency_));
       copy(id, out);
-      if (view()) {
+      if (reader()) {
         tier = Tier::kFetched;
         publish(id, false);
+      } else {
+        direct_ += out.size();
       }
     }
-    ++stats_[static_cast<std::size_t>(tier)];
     return tier;
   }
   bool read_resident(ItemId id, MutableByteSpan out, Tier& tier) override {
-    const auto v = view();
+    const auto v = reader();
     if (!v || v->word(id).residency() != Residency::kHere) return false;
     tier = v->word(id).pinned() ? Tier::kPinned : Tier::kStaged;
     copy(id, out);
     return true;
   }
   std::shared_ptr<const ViewReader> view() override {
-    return view_.with([](const View& v) { return v.reader; });
+    ++looks_;
+    std::this_thread::sleep_for(std::chrono::milliseconds(connect_time_));
+    return reader();
   }
   void want(const std::vector<ItemId>& items) override {
-    if (!view()) return;
+    if (!reader()) return;
     wanted_.with([&](auto& w) { w.insert(w.end(), items.begin(), items.end()); });
     for (const ItemId id : items) {
       if (answers_) publish(id, false);
     }
   }
-  Result<JobBoardWriter> join(const Token16&, std::uint32_t, std::uint32_t,
-                              std::uint32_t) override {
-    if (!view()) return error(Code::kUnavailable, "no daemon");
+  Result<std::shared_ptr<JobBoardWriter>> join(const Token16&, std::uint32_t, std::uint32_t,
+                                               std::uint32_t, Duration) override {
+    if (!reader()) return error(Code::kUnavailable, "no daemon");
     ++joins_;
+    if (auto refusal = refusal_.with([](const auto& r) { return r; })) return *std::move(refusal);
     io::Fd fd = make_job_board(manifest_->size()).value();
-    auto writer = JobBoardWriter::map(fd, manifest_->size());
+    auto writer =
+        std::make_shared<JobBoardWriter>(JobBoardWriter::map(fd, manifest_->size()).value());
     board_.with([&](io::Fd& b) { b = std::move(fd); });
     return writer;
   }
   std::uint64_t generation() const override { return generation_; }
   void report(ReportRequest) override {}
   bool insert(const Sha256&, ByteSpan) override { return false; }
-  ReadStats stats() const override { return {}; }
-  bool degraded() const override { return !const_cast<MemoryDataset*>(this)->view(); }
+  ReadStats stats() const override {
+    ReadStats stats;
+    stats.direct_origin_bytes = Bytes(direct_);
+    return stats;
+  }
+  bool degraded() const override { return !reader(); }
 
  private:
   struct View {
     std::optional<ViewWriter> writer;
     std::shared_ptr<const ViewReader> reader;
   };
+  std::shared_ptr<const ViewReader> reader() const {
+    return view_.with([](const View& v) { return v.reader; });
+  }
   void publish(ItemId id, bool pinned) {
     view_.with([&](View& v) {
       if (!v.writer) return;
@@ -170,10 +195,10 @@ class MemoryDataset final : public Dataset {
   Guarded<io::Fd> board_;
   Guarded<std::set<ItemId>> failing_;
   Guarded<std::vector<ItemId>> wanted_;
-  std::array<std::atomic<std::uint64_t>, kTiers> stats_{};
-  std::atomic<std::uint64_t> generation_ = 0, reads_ = 0;
-  std::uint64_t evicted_ = 0;
-  std::atomic<std::int64_t> latency_ = 0;
+  Guarded<std::optional<Error>> refusal_;
+  std::atomic<std::uint64_t> generation_ = 0, reads_ = 0, looks_ = 0, direct_ = 0;
+  std::uint64_t evicted_ = 0, origin_ = 0;
+  std::atomic<std::int64_t> latency_ = 0, connect_time_ = 0;
   std::atomic<bool> answers_ = false;
   std::atomic<int> joins_ = 0;
 };

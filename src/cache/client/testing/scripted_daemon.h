@@ -83,6 +83,7 @@ class ScriptedDaemon {
   std::atomic<bool> beating = true, answers_fetch = true;
   std::atomic<std::uint32_t> protocol = kProtocolVersion, verify_one_in = 64;
   std::atomic<int> fetches = 0, opens = 0, inserts = 0, segment_requests = 0, sessions_ended = 0;
+  std::atomic<int> greetings = 0, joins = 0, refused_joins = 0, insert_ms = 0;
   Guarded<std::set<std::uint32_t>> failing;
 
  private:
@@ -102,6 +103,7 @@ class ScriptedDaemon {
     rpc::Reply reply;
     switch (static_cast<Request>(m.type)) {
       case Request::kHello: {
+        ++greetings;
         const auto hello = TRY(decode<HelloRequest>(m.payload));
         HelloReply answer{protocol, "scripted 9.9", 1, hello.session, folder_};
         if (hello.session == Token{}) {
@@ -122,6 +124,11 @@ class ScriptedDaemon {
         return reply;
       }
       case Request::kJoin:
+        ++joins;
+        if (refused_joins > 0) {
+          --refused_joins;
+          return error(Code::kInvalid, "rank 0 of this job is there already, in another process");
+        }
         reply.fds.push_back(TRY(make_job_board(manifest_->size())));
         return reply;
       case Request::kSegments: {
@@ -140,6 +147,7 @@ class ScriptedDaemon {
         return fetch(peer, TRY(decode<FetchRequest>(m.payload)));
       case Request::kInsert:
         ++inserts;
+        std::this_thread::sleep_for(std::chrono::milliseconds(insert_ms));
         reply.payload = encode(InsertReply{true});
         return reply;
       default:
