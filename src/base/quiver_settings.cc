@@ -22,7 +22,7 @@ std::vector<Field<S>> make_fields() {
             Switch{}),
       field(&S::cache_dir,
             {"cache_dir", "path", "Where cached bytes lie; never a network file system",
-             "node-local scratch: $TMPDIR, /scratch or /local; else /var/tmp/quiver-<uid>"},
+             "node-local scratch: $TMPDIR, /scratch or /local; else /var/tmp/quiver-UID"},
             Text{}),
       field(
           &S::disk_limit,
@@ -75,7 +75,7 @@ std::vector<Field<S>> make_fields() {
             {"ca_file", "path", "Certificates that origins are trusted by", "those of the system"},
             Text{}),
       field(&S::verify_tls, {"verify_tls", "", "Check the certificates of origins"}, Switch{}),
-      field(&S::socket, {"socket", "path", "Where the daemon listens", "<cache_dir>/quiver.sock"},
+      field(&S::socket, {"socket", "path", "Where the daemon listens", "quiverd.sock in cache_dir"},
             Text{}),
       field(
           &S::idle_timeout,

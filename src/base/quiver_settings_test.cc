@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 
 namespace quiver {
@@ -115,6 +117,14 @@ TEST(QuiverSettings, ExplainsEverySetting) {
   EXPECT_NE(text.find("verify = fill\n    from: /q.toml\n"), std::string::npos);
   EXPECT_NE(text.find("memory_limit = 1GiB\n    from: default\n"), std::string::npos);
   EXPECT_NE(explain(Settings{}).find("window = (computed"), std::string::npos);
+}
+
+TEST(QuiverSettings, TheReferencePageIsTheTable) {
+  std::ifstream file(QUIVER_SOURCE_DIR "/docs/settings.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const char* renewed = QUIVER_BINARY_DIR "/settings.md";
+  if (page != settings_reference()) std::ofstream(renewed) << settings_reference();
+  EXPECT_EQ(page, settings_reference()) << "renew it: cp " << renewed << " docs/settings.md";
 }
 
 }  // namespace

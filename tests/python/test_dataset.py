@@ -171,7 +171,7 @@ def test_off_reads_the_origin(place: Path, images: dict[str, bytes], monkeypatch
     data = qt.ImageFolder(f"s3://{BUCKET}/images", loader=digest)
     loader = qt.DataLoader(data, batch_size=16, shuffle=True)
     assert Counter(flat(names for names, _ in loader)) == digests(images)
-    assert not (place / "cache" / "quiver.sock").exists()
+    assert not (place / "cache" / "quiverd.sock").exists()
 
 
 def test_without_pil(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,12 @@ def files(limit: int | None = None) -> list[Path]:
     return found[:: max(1, len(found) // limit)] if limit else found
 
 
-def objects(limit: int | None = None) -> Iterator[tuple[str, bytes]]:
-    """(key, bytes) as they are uploaded."""
+def objects(limit: int | None = None, *, distinct: bool = False) -> Iterator[tuple[str, bytes]]:
+    """(key, bytes) as they are uploaded; about one in seven is a copy of another, unless `distinct`."""
+    seen: set[bytes] = set()
     for path in files(limit):
-        yield path.relative_to(FOLDER).as_posix(), path.read_bytes()
+        data = path.read_bytes()
+        if distinct and data in seen:
+            continue
+        seen.add(data)
+        yield path.relative_to(FOLDER).as_posix(), data
