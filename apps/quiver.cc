@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   using namespace quiver;
   CLI::App app{"Quiver: a cache that knows what your training jobs need next"};
   app.require_subcommand(1);
-  bool json = false, all = false;
+  bool json = false, all = false, verify = false;
   std::string target;
   DigestArguments digest;
   Action action;
@@ -93,11 +93,12 @@ int main(int argc, char** argv) {
   CLI::App* make = add("digest", "Make the manifest of what lies at a URL",
                        [&](const Command& c) { return run_digest(c, digest); });
   make->add_option("url", digest.url, "s3://bucket/prefix, https://…, or a directory")->required();
-  make->add_option("--layout", digest.layout, "image-folder (default) or files");
+  make->add_option("--layout", digest.layout, "image_folder (default) or files");
   make->add_option("--manifest", digest.manifest, "Where to write it");
   CLI::App* warm = add("warm", "Fill the cache with a dataset before a job needs it",
-                       [&](const Command& c) { return run_warm(c, target); });
+                       [&](const Command& c) { return run_warm(c, target, verify); });
   warm->add_option("target", target, "A URL that was digested, or a manifest (.qvm)")->required();
+  warm->add_flag("--verify", verify, "Fail unless all of it is here; reads it to be sure");
   CLI::App* evict = add("evict", "Remove a dataset from the cache",
                         [&](const Command& c) { return run_evict(c, target, all); });
   evict->add_option("target", target, "An id of `quiver status`, a URL, or a manifest (.qvm)");

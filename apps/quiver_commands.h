@@ -22,16 +22,21 @@ struct Command {
 };
 
 struct DigestArguments {
-  std::string url, layout = "image-folder", manifest;
+  std::string url, layout = "image_folder", manifest;
 };
 
 // The exit status is that of success (0) unless it says otherwise.
 Result<int> run_status(const Command& command);
 Result<int> run_digest(const Command& command, const DigestArguments& arguments);
-Result<int> run_warm(const Command& command, const std::string& target);
+// `verify`: all of it must be here, and is read to be sure.
+Result<int> run_warm(const Command& command, const std::string& target, bool verify);
 Result<int> run_evict(const Command& command, const std::string& target, bool all);
 Result<int> run_stop(const Command& command);
 Result<int> run_explain(const Command& command);
+
+// A manifest's path, or the URL of which one was made.
+Result<std::shared_ptr<const cache::Manifest>> manifest_of(const Command& command,
+                                                           const std::string& target);
 
 // kUnavailable, as a sentence, when no daemon runs; `start`: start one then.
 Result<cache::Greeted> daemon_of(const Command& command, bool start);

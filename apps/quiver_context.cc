@@ -1,3 +1,5 @@
+#include "cache/client/digest.h"
+#include "cache/client/user_settings.h"
 #include "io/process.h"
 #include "quiver_commands.h"
 
@@ -15,6 +17,19 @@ Result<cache::Greeted> daemon_of(const Command& command, bool start) {
   if (daemon || daemon.error().code != Code::kUnreachable) return daemon;
   return error(Code::kUnavailable, "no daemon is running for '{}'; one starts by itself with a job",
                address.cache_directory);
+}
+
+Result<std::shared_ptr<const cache::Manifest>> manifest_of(const Command& command,
+                                                           const std::string& target) {
+  io::Files& files = command.environment.files;
+  if (target.ends_with(".qvm")) return cache::Manifest::open(files, target, true);
+  const auto origin = TRY(cache::user_origin(target, command.settings, {}, files));
+  for (const auto layout : {cache::Layout::kImageFolder, cache::Layout::kFiles}) {
+    const std::string path = cache::manifest_path_for(command.settings, origin, layout);
+    if (files.stat(path)) return cache::Manifest::open(files, path, true);
+  }
+  return error(Code::kNotFound, "'{}' has no manifest yet; make one with 'quiver digest {}'",
+               target, target);
 }
 
 }  // namespace quiver

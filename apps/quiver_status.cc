@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/text.h"
 #include "exit_status.h"
@@ -68,14 +69,29 @@ Result<int> run_status(const Command& command) {
   return degraded ? kExitDegraded : 0;
 }
 
+// Whoever stops a daemon may go on to remove its directory.
+static Status wait_for_end(const Command& command, std::uint64_t pid) {
+  const auto& env = command.environment;
+  const Instant deadline = env.clock.now() + std::chrono::seconds(15);
+  while (env.files.stat(fmt::format("/proc/{}", pid))) {
+    if (env.clock.now() >= deadline) {
+      return error(Code::kTimeout, "the daemon (pid {}) has not ended within 15 s; look at its log",
+                   pid);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return {};
+}
+
 Result<int> run_stop(const Command& command) {
   auto daemon = TRY(daemon_of(command, false));
   TRY(daemon.connection->call(static_cast<std::uint16_t>(cache::Request::kStop), {}, {},
                               command.environment.clock.now() + std::chrono::seconds(10)));
+  TRY(wait_for_end(command, daemon.hello.pid));
   if (command.json) {
     fmt::print("{}\n", Json{{"stopped", daemon.hello.pid}}.dump());
   } else {
-    fmt::print("stopping the daemon (pid {})\n", daemon.hello.pid);
+    fmt::print("stopped the daemon (pid {})\n", daemon.hello.pid);
   }
   return 0;
 }

@@ -11,7 +11,8 @@ Control::Control(const ControlContext& context)
     : context_(context),
       idle_since_(context.clock.now()),
       started_(context.clock.now()),
-      limit_(context.disk_limit) {}
+      limit_(context.disk_limit),
+      writable_(context.disk_limit) {}
 
 Duration Control::turn() {
   const Instant now = context_.clock.now();
@@ -32,6 +33,7 @@ Duration Control::turn() {
   }
   dispatch();
   evict_done(now);
+  if (context_.store.stats().allocated > limit_) more = shrink(now) || more;
   for (DatasetState* dataset : changed_) dataset->view().notify();
   changed_.clear();
   return more ? Duration(0) : std::max(Duration(0), next - context_.clock.now());
@@ -47,16 +49,8 @@ void Control::beat(Instant now) {
 
 void Control::each_second(Instant now) {
   next_second_ = now + std::chrono::seconds(1);
-  const auto recreated = context_.store.recreate_if_gone();
-  if (!recreated) disk_trouble(recreated.error());
-  if (recreated && *recreated) {
-    for (auto& [root, dataset] : datasets_) {
-      dataset->withdraw_all(holds_);
-      changed_.insert(dataset.get());
-    }
-    log(context_.log, LogLevel::kWarning,
-        "the cache directory was removed while the daemon ran; it begins anew, empty");
-  }
+  check_directory(now);
+  watch_disk(now);
   for (auto& [root, dataset] : datasets_) {
     // What the link gives is seen only while it is the link that is waited for.
     const std::uint64_t bytes = dataset->counters.origin_bytes - dataset->link_mark;
@@ -69,12 +63,6 @@ void Control::each_second(Instant now) {
     }
   }
   std::erase_if(failures_, [now](const auto& entry) { return entry.second.until <= now; });
-  if (!trouble_.empty() && now - trouble_since_ > std::chrono::seconds(30)) {
-    trouble_.clear();
-    limit_ = std::min(context_.disk_limit, limit_ + context_.disk_limit / 8);
-    context_.store.set_disk_limit(limit_);
-    reshare();
-  }
   drop_unused(now);
   if (now >= next_window_) {
     reshare();
@@ -100,6 +88,7 @@ void Control::drop_dataset(const Sha256& root) {
     std::erase_if(flight.guests, [&](const auto& guest) { return guest.first == dataset; });
     if (flight.dataset == dataset) flight.dataset = nullptr;
   }
+  needed_.clear();
   datasets_.erase(found);
 }
 
@@ -125,6 +114,7 @@ bool Control::in_use(const DatasetState& dataset) const {
 
 void Control::close_session(std::uint64_t number) {
   sessions_.erase(number);
+  needed_.clear();
   const Instant now = context_.clock.now();
   for (auto& [root, dataset] : datasets_) {
     leave_jobs(*dataset, number);
@@ -159,7 +149,7 @@ std::shared_ptr<const Manifest> Control::manifest_of(const Sha256& root) const {
 }
 
 Bytes Control::memory() const {
-  Bytes sum;
+  Bytes sum = in_pool_bytes_ + limits::kMemoryPerItem * context_.store.stats().items;
   for (const auto& [root, dataset] : datasets_) {
     sum += dataset->memory();
     for (const auto& [token, job] : dataset->jobs) {
@@ -169,10 +159,21 @@ Bytes Control::memory() const {
   return sum;
 }
 
+Status Control::room_in_memory(Bytes cost) {
+  const Bytes limit = context_.settings.memory_limit;
+  if (memory() + cost > limit) drop_unused(context_.clock.now() + limits::kKeepUnused);
+  if (memory() + cost <= limit) return {};
+  return error(Code::kNoSpace,
+               "the dataset needs {} of the daemon's memory, of which {} are in use and "
+               "memory_limit allows {}; raise memory_limit",
+               format_bytes(cost), format_bytes(memory()), format_bytes(limit));
+}
+
 Result<Control::Opened> Control::open_dataset(std::uint64_t number,
                                               std::unique_ptr<DatasetState> built,
                                               std::shared_ptr<const Manifest> manifest,
-                                              std::shared_ptr<Origin> origin) {
+                                              std::shared_ptr<Origin> origin,
+                                              std::uint64_t relocations) {
   const auto session = sessions_.find(number);
   if (session == sessions_.end()) return error(Code::kUnavailable, "the session has ended");
   if (session->second.datasets.size() == limits::kDatasetsPerSession) {
@@ -183,17 +184,9 @@ Result<Control::Opened> Control::open_dataset(std::uint64_t number,
   if (!datasets_.contains(root)) {
     // Between the look and now it was dropped: rare, and the client asks again.
     if (!built) return error(Code::kUnavailable, "the dataset was just closed; open it again");
-    if (memory() + built->memory() > context_.settings.memory_limit) {
-      drop_unused(context_.clock.now() + limits::kKeepUnused);
-    }
-    if (memory() + built->memory() > context_.settings.memory_limit) {
-      return error(Code::kNoSpace,
-                   "the dataset needs {} of the daemon's memory, of which {} are in use and "
-                   "memory_limit allows {}; raise memory_limit",
-                   format_bytes(built->memory()), format_bytes(memory()),
-                   format_bytes(context_.settings.memory_limit));
-    }
+    if (Status room = room_in_memory(built->memory()); !room) return std::move(room).error();
     built->settle(context_.store);
+    if (relocations != relocations_) built->rescan = 0;
     built->view().beat(context_.clock.now());
     datasets_[root] = std::move(built);
   }

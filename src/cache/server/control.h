@@ -77,7 +77,9 @@ class Control {
   };
   Result<Opened> open_dataset(std::uint64_t session, std::unique_ptr<DatasetState> built,
                               std::shared_ptr<const Manifest> manifest,
-                              std::shared_ptr<Origin> origin);
+                              std::shared_ptr<Origin> origin, std::uint64_t relocations);
+  // Whether the memory budget has room for a dataset of this cost; makes some if it can.
+  Status room_in_memory(Bytes cost);
   Result<SessionDataset*> dataset_of(std::uint64_t session, std::uint32_t handle);
   Status join(std::uint64_t session, const JoinRequest& request, io::Fd board);
   Status report(std::uint64_t session, const ReportRequest& request);
@@ -85,12 +87,19 @@ class Control {
   // control_fetch.cc: single flight
   Status fetch(std::uint64_t session, const FetchRequest& request, std::shared_ptr<FetchWait> wait);
   // `disk`: it is the cache's disk that failed, not the origin.
-  void fetched(const Sha256& hash, const Result<StoredAt>& result, bool disk);
+  void fetched(const Sha256& hash, Bytes length, const Result<StoredAt>& result, bool disk);
   Lane lane_for_insert(const Sha256& hash) const;
   void inserted(const Sha256& hash);
+  void lost(const Sha256& hash);  // the store's copy was bad, and is found no more
 
   // control_staging.cc: boards and orders
   Result<WarmProgress> warm(std::uint64_t session, std::uint32_t handle);
+
+  // control_moves.cc: what was staged and is to stay
+  void moved(const Sha256& hash, Bytes length, SegmentId from, bool done);
+  // Of items that changed their place or were lost: whoever builds a dataset meanwhile may have
+  // seen the old ones.
+  std::uint64_t relocations() const { return relocations_; }
 
   // control_room.cc: shares and evictions
   Status make_room(Bytes length);
@@ -140,10 +149,13 @@ class Control {
   SessionDataset* source_for(const DatasetState& dataset);
   void publish(const Sha256& hash, const StoredAt& at);
   void fail(Flights::iterator flight, const Error& error);
+  void not_stored(Flights::iterator flight, const Error& error);
   bool retry(const Sha256& hash, Flight& flight, const Error& error);
   void answer(Flight& flight, const FetchResult& result);
   void wake_delayed(Instant now);
   const Error* remembered(const Sha256& hash) const;
+  std::optional<Error> too_large(const Item& item) const;
+  Bytes fetch_memory() const { return context_.settings.memory_limit / limits::kFetchMemoryPart; }
 
   // control_staging.cc
   void look_at_boards(DatasetState& dataset, Instant now);
@@ -152,7 +164,19 @@ class Control {
   void warm_more(DatasetState& dataset);
   void stage(DatasetState& dataset, const Order& order);
 
+  // control_moves.cc
+  bool rescue(SegmentId id);
+  bool rescue_item(const Sha256& hash, SegmentId from);
+
+  // control_disk.cc
+  bool check_directory(Instant now);
+  void watch_disk(Instant now);
+  void set_limit(Bytes limit);
+  void disk_trouble(const Error& error);
+  std::string trouble() const;
+
   // control_room.cc
+  bool shrink(Instant now);
   void reshare();
   Window window_of(const DatasetState& dataset, Bytes share) const;
   bool staged_done(SegmentId id, Instant now);
@@ -160,9 +184,9 @@ class Control {
   bool evict_one();
   bool dismiss_guests();
   bool evict_segment(SegmentId id);
-  bool pinned_by_anyone(SegmentId id) const;
+  bool pinned_by_anyone(SegmentId id);
+  const DatasetState* keeper_of(const Sha256& hash) const;
   const DatasetState* dataset_named(const std::string& public_id) const;
-  void disk_trouble(const Error& error);
   void rescan_some(DatasetState& dataset);
 
   const ControlContext context_;
@@ -176,14 +200,21 @@ class Control {
   std::deque<Sha256> directed_, staged_;
   std::set<Sha256> delayed_;
   std::uint32_t in_pool_ = 0;
+  Bytes in_pool_bytes_;
   std::unordered_map<Sha256, Failure> failures_;
 
   StagedHolds holds_;
   std::map<SegmentId, Instant> empty_since_;
+  std::map<SegmentId, std::set<Sha256>> moving_;  // items on their way out of a staged segment
+  std::set<SegmentId> rescued_;                   // what is to stay of these has been moved
+  std::set<SegmentId> needed_;  // have pinned items: known until a share or a session changes
+  std::uint64_t relocations_ = 0;
   std::set<DatasetState*> changed_;  // views whose readers are to be woken
-  Bytes limit_;          // the disk limit now: less than the setting while others fill it
-  std::string trouble_;  // why the daemon is degraded; empty: it is not
-  Instant trouble_since_{};
+  Bytes limit_;          // the disk limit now: less than the setting while others fill the disk
+  Bytes writable_;       // what of it the disk took: less than the setting after it refused a write
+  std::string trouble_;  // what the disk last said, for as long as it matters
+  Instant trouble_since_{}, recreated_{}, next_warning_{};
+  bool crowded_ = false;  // others fill the disk, and it matters
 };
 
 }  // namespace quiver::cache

@@ -52,6 +52,21 @@ const Error* Control::remembered(const Sha256& hash) const {
   return &found->second.error;
 }
 
+std::optional<Error> Control::too_large(const Item& item) const {
+  if (item.length + Bytes(4 * kBandCost) > limit_) {
+    return error(Code::kNoSpace,
+                 "the item '{}' of {} does not fit into the cache of {}; raise disk_limit",
+                 item.key, format_bytes(item.length), format_bytes(limit_));
+  }
+  if (item.length > context_.settings.memory_limit / 2) {
+    return error(Code::kNoSpace,
+                 "the item '{}' of {} is too large for a memory_limit of {}, of which a fetch may "
+                 "use half; raise memory_limit",
+                 item.key, format_bytes(item.length), format_bytes(context_.settings.memory_limit));
+  }
+  return std::nullopt;
+}
+
 void Control::want(DatasetState& dataset, ItemId id, Waiter waiter) {
   const Item item = dataset.item(id);
   if (dataset.here(id)) return waiter.wait->decide(waiter.index, here());
@@ -63,11 +78,7 @@ void Control::want(DatasetState& dataset, ItemId id, Waiter waiter) {
     return waiter.wait->decide(waiter.index, failed(*error));
   }
   const auto refuse = [&](const Error& error) { waiter.wait->decide(waiter.index, failed(error)); };
-  if (item.length + Bytes(4 * kBandCost) > limit_) {
-    return refuse(error(Code::kNoSpace,
-                        "the item '{}' of {} does not fit into the cache of {}; raise disk_limit",
-                        item.key, format_bytes(item.length), format_bytes(limit_)));
-  }
+  if (const auto error = too_large(item)) return refuse(*error);
   if (!flights_.contains(*item.hash) && directed_.size() >= limits::kQueuedFetches) {
     return refuse(error(Code::kNoSpace, "the daemon has {} reads queued; ask again later",
                         limits::kQueuedFetches));
@@ -106,6 +117,10 @@ bool Control::dispatch_from(std::deque<Sha256>& queue) {
     queue.pop_front();
     const auto flight = flights_.find(hash);
     if (flight == flights_.end() || flight->second.submitted || delayed_.contains(hash)) continue;
+    if (in_pool_ != 0 && in_pool_bytes_ + flight->second.length > fetch_memory()) {
+      queue.push_front(hash);  // until some of what is being fetched has been stored
+      return false;
+    }
     if (submit(hash, flight->second)) return true;
   }
   return false;
@@ -154,12 +169,14 @@ bool Control::submit(const Sha256& hash, Flight& flight) {
   task.segment_limit = flight.dataset->segment_limit(task.lane.pinned);
   flight.submitted = true;
   ++in_pool_;
+  in_pool_bytes_ += flight.length;
   context_.pool.submit(std::move(task));
   return true;
 }
 
-void Control::fetched(const Sha256& hash, const Result<StoredAt>& result, bool disk) {
+void Control::fetched(const Sha256& hash, Bytes length, const Result<StoredAt>& result, bool disk) {
   --in_pool_;
+  in_pool_bytes_ -= length;
   const auto found = flights_.find(hash);
   if (found == flights_.end()) return;
   Flight& flight = found->second;
@@ -168,7 +185,7 @@ void Control::fetched(const Sha256& hash, const Result<StoredAt>& result, bool d
     ++flight.dataset->counters.origin_reads;
     if (result) flight.dataset->counters.origin_bytes += flight.length.value;
   }
-  if (!result && disk) disk_trouble(result.error());
+  if (!result && disk) return not_stored(found, result.error());
   if (!result) return fail(found, result.error());
   failures_.erase(hash);
   if (flight.dataset != nullptr) flight.dataset->pause = {};
@@ -179,11 +196,25 @@ void Control::fetched(const Sha256& hash, const Result<StoredAt>& result, bool d
   const Flight done = std::move(flight);
   flights_.erase(found);
   publish(hash, *at);
+  rescued_.erase(at->segment);  // the share may have grown since it was submitted
   for (const auto& [dataset, id] : done.guests) {
     dataset->plan().guest(id);
     if (dataset->plan().holds(id)) dataset->hold(id, holds_);
   }
   for (const Waiter& waiter : done.waiters) waiter.wait->decide(waiter.index, here());
+}
+
+// The origin gave it, and the cache's disk did not take it.
+void Control::not_stored(Flights::iterator found, const Error& error) {
+  const Instant now = context_.clock.now();
+  const bool transient = error.code == Code::kNoSpace || error.code == Code::kCancelled;
+  if (!transient && (check_directory(now) || now - recreated_ < std::chrono::seconds(1))) {
+    // It was written into a directory that was being removed.
+    (found->second.directed ? directed_ : staged_).push_front(found->first);
+    return;
+  }
+  disk_trouble(error);
+  fail(found, transient ? error : Error{Code::kIo, error.message});
 }
 
 void Control::publish(const Sha256& hash, const StoredAt& at) {
@@ -219,7 +250,7 @@ void Control::fail(Flights::iterator found, const Error& error) {
   for (auto& [root, dataset] : datasets_) {
     for (const ItemId id : dataset->entries(hash)) dataset->plan().failed(id);
     if (dataset->warm.on_the_way.erase(hash) == 0) continue;
-    ++dataset->warm.failed;
+    dataset->warm.failed += dataset->entries(hash).size();
     if (dataset->warm.first_error.empty()) dataset->warm.first_error = error.message;
   }
   flights_.erase(hash);
@@ -264,11 +295,21 @@ void Control::wake_delayed(Instant now) {
   }
 }
 
+// Where somebody keeps it, if anybody does.
 Lane Control::lane_for_insert(const Sha256& hash) const {
+  std::optional<Lane> lane;
   for (const auto& [root, dataset] : datasets_) {
-    if (!dataset->entries(hash).empty()) return dataset->lane(hash);
+    if (dataset->entries(hash).empty() || (lane && dataset->unused_since)) continue;
+    if (!lane || !lane->pinned) lane = dataset->lane(hash);
   }
-  return Lane{"incoming", true, hash.bytes[0]};
+  return lane.value_or(Lane{"incoming", true, hash.bytes[0]});
+}
+
+void Control::lost(const Sha256& hash) {
+  ++relocations_;
+  for (auto& [root, dataset] : datasets_) {
+    if (dataset->withdraw(hash, std::nullopt, holds_) != 0) changed_.insert(dataset.get());
+  }
 }
 
 void Control::inserted(const Sha256& hash) {

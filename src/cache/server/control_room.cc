@@ -50,6 +50,8 @@ void Control::reshare() {
     const Window window = window_of(*dataset, share);
     if (share == dataset->share() && !worth_changing(dataset->window(), window.window)) continue;
     dataset->set_share(share, window, context_.store, holds_);
+    needed_.clear();
+    rescued_.clear();
     changed_.insert(dataset.get());
   }
 }
@@ -68,7 +70,7 @@ void Control::evict_done(Instant now) {
   next_evict_ = now + limits::kEvictEvery;
   std::vector<SegmentId> done;
   for (const SegmentInfo& segment : context_.store.segments()) {
-    if (segment.lane.pinned || segment.open) continue;
+    if (segment.lane.pinned || rescue(segment.id) || segment.open) continue;
     if (staged_done(segment.id, now)) done.push_back(segment.id);
   }
   for (const SegmentId id : done) evict_segment(id);
@@ -82,20 +84,34 @@ bool Control::evict_segment(SegmentId id) {
   }
   holds_.erase(id);
   empty_since_.erase(id);
+  moving_.erase(id);
+  rescued_.erase(id);
+  needed_.erase(id);
   const auto freed = context_.store.evict(id);
   if (!freed) log(context_.log, LogLevel::kWarning, "evicting: {}", freed.error().message);
   return freed.has_value();
 }
 
-bool Control::pinned_by_anyone(SegmentId id) const {
+bool Control::pinned_by_anyone(SegmentId id) {
+  if (needed_.contains(id)) return true;
   for (const Sha256& hash : context_.store.items_of(id)) {
-    for (const auto& [root, dataset] : datasets_) {
-      if (dataset->unused_since) continue;
-      const auto entries = dataset->entries(hash);
-      if (!entries.empty() && dataset->pinned().items.contains(entries.front())) return true;
-    }
+    if (keeper_of(hash) == nullptr) continue;
+    needed_.insert(id);
+    return true;
   }
   return false;
+}
+
+// A dataset in use that pins this content.
+const DatasetState* Control::keeper_of(const Sha256& hash) const {
+  for (const auto& [root, dataset] : datasets_) {
+    if (dataset->unused_since) continue;
+    const auto entries = dataset->entries(hash);
+    if (!entries.empty() && dataset->pinned().items.contains(entries.front())) {
+      return dataset.get();
+    }
+  }
+  return nullptr;
 }
 
 const DatasetState* Control::dataset_named(const std::string& public_id) const {
@@ -117,6 +133,7 @@ bool Control::evict_one() {
   std::vector<Victim> victims;
   for (const SegmentInfo& segment : context_.store.segments()) {
     if (segment.items == 0 && segment.open) continue;
+    if (moving_.contains(segment.id)) continue;  // what is to stay of it is being read
     if (!segment.lane.pinned) {
       if (staged_done(segment.id, now)) victims.push_back({0, 0, segment.id});
       continue;
@@ -130,6 +147,16 @@ bool Control::evict_one() {
     if (victim.rank > 0 && pinned_by_anyone(victim.id)) continue;
     if (const auto lane = context_.store.lane_of(victim.id)) context_.store.seal(*lane);
     if (evict_segment(victim.id)) return true;
+  }
+  return false;
+}
+
+// The limit has become less than what there is: at a start, or because others fill the disk. True
+// when there is more to evict, after others have had a turn.
+bool Control::shrink(Instant now) {
+  while (context_.store.stats().allocated > limit_) {
+    if (!evict_one() && !(dismiss_guests() && evict_one())) return false;
+    if (context_.clock.now() - now > limits::kShrinkAtOnce) return true;
   }
   return false;
 }
@@ -166,22 +193,6 @@ Status Control::make_room(Bytes length) {
                format_bytes(now.allocated), format_bytes(now.limit));
 }
 
-// Others fill the disk, or it fails: hold less, and try again later.
-void Control::disk_trouble(const Error& error) {
-  const StoreStats now = context_.store.stats();
-  const bool others = error.code == Code::kNoSpace && now.allocated + now.limit / 8 < now.limit;
-  if (error.code == Code::kNoSpace && !others) return;  // our own budget: only slower
-  trouble_since_ = context_.clock.now();
-  if (trouble_.empty()) {
-    log(context_.log, LogLevel::kWarning, "the cache is degraded: {}", error.message);
-  }
-  trouble_ = error.message;
-  if (!others) return;
-  limit_ = std::max(now.allocated, context_.disk_limit / 64);
-  context_.store.set_disk_limit(limit_);
-  reshare();
-}
-
 EvictReply Control::evict(const std::string& public_id) {
   EvictReply reply;
   const DatasetState* named = dataset_named(public_id);
@@ -212,9 +223,13 @@ void Control::rescan_some(DatasetState& dataset) {
       std::min<std::uint32_t>(dataset.size(), dataset.rescan + limits::kRescanPerTick);
   for (; dataset.rescan < last; ++dataset.rescan) {
     const ItemId id(dataset.rescan);
-    if (dataset.here(id)) continue;
     const Sha256& hash = *dataset.item(id).hash;
-    if (const auto at = context_.store.find(hash)) publish(hash, *at);
+    const auto at = context_.store.find(hash);
+    const ViewWord word = dataset.view().word(id);
+    const bool here = dataset.here(id);
+    if (here && at && at->segment == word.segment() && at->offset == word.offset()) continue;
+    if (here && dataset.withdraw(hash, std::nullopt, holds_) != 0) changed_.insert(&dataset);
+    if (at) publish(hash, *at);
   }
   if (dataset.rescan == dataset.size()) dataset.rescan = UINT32_MAX;
 }

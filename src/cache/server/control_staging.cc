@@ -54,7 +54,9 @@ void Control::stage(DatasetState& dataset, const Order& order) {
   const Sha256& hash = *dataset.item(order.item).hash;
   if (!order.fetch) return dataset.hold(order.item, holds_);
   if (const auto at = context_.store.find(hash)) return publish(hash, *at);
-  if (remembered(hash) != nullptr) return dataset.plan().failed(order.item);
+  if (remembered(hash) != nullptr || too_large(dataset.item(order.item))) {
+    return dataset.plan().failed(order.item);
+  }
   const bool known = flights_.contains(hash);
   Flight& flight = flight_for(dataset, order.item);
   flight.staged = true;
@@ -70,6 +72,11 @@ void Control::warm_more(DatasetState& dataset) {
     const ItemId id = order[warm.next++];
     const Sha256& hash = *dataset.item(id).hash;
     if (!dataset.pinned().items.contains(id) || dataset.here(id)) continue;
+    if (const auto error = too_large(dataset.item(id))) {
+      ++warm.failed;
+      if (warm.first_error.empty()) warm.first_error = error->message;
+      continue;
+    }
     if (const auto at = context_.store.find(hash)) {
       publish(hash, *at);
       continue;
@@ -92,8 +99,8 @@ Result<WarmProgress> Control::warm(std::uint64_t session, std::uint32_t handle) 
   WarmProgress progress;
   WarmReply& reply = progress.reply;
   reply.items = dataset.size();
-  reply.items_here = dataset.items_here();
-  reply.bytes_here = dataset.bytes_here().value;
+  reply.items_here = dataset.pinned_here();
+  reply.bytes_here = dataset.pinned_bytes_here().value;
   reply.items_wanted = dataset.pinned().items.count();
   reply.bytes_wanted = dataset.pinned().bytes.value;
   reply.items_failed = warm.failed;

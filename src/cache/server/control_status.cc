@@ -59,6 +59,7 @@ Json dataset_json(DatasetState& dataset) {
 
 std::string Control::status_json() const {
   const StoreStats store = context_.store.stats();
+  const std::string reason = trouble();
   Json datasets = Json::array();
   for (const auto& [root, dataset] : datasets_) datasets.push_back(dataset_json(*dataset));
   // What lies on disk for datasets that nobody has opened yet.
@@ -93,8 +94,8 @@ std::string Control::status_json() const {
       {"sessions", sessions_.size()},
       {"fetches", {{"running", in_pool_}, {"queued", directed_.size() + staged_.size()}}},
       {"datasets", std::move(datasets)},
-      {"state", trouble_.empty() ? "ok" : "degraded"},
-      {"reason", trouble_}}
+      {"state", reason.empty() ? "ok" : "degraded"},
+      {"reason", reason}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

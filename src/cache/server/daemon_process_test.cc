@@ -87,6 +87,33 @@ TEST_F(DaemonProcess, ASecondOneIsNotNeededAndASignalStopsTheFirst) {
   end(SIGTERM);
 }
 
+TEST_F(DaemonProcess, WarmTellsTheTruthInItsStatus) {
+  const std::string quiver = std::string(QUIVER_BINARY_DIR) + "/quiver";
+  if (!files.stat(quiver)) GTEST_SKIP() << "quiver has not been built";
+  std::ofstream(folder + "/data.qvm", std::ios::binary) << data.file;
+  const auto warm = [&](const std::string& limit, const std::string& flags) {
+    const std::string command = "QUIVER_CACHE_DIR=" + cache() + limit +
+                                " QUIVER_DISK_LIMIT=" + limit + " QUIVER_IDLE_TIMEOUT=1s " +
+                                quiver + " warm " + folder + "/data.qvm " + flags + " >" + folder +
+                                "/out 2>&1";
+    const int status = WEXITSTATUS(std::system(command.c_str()));
+    const auto out = io::read_file(files, folder + "/out", 64_KiB);
+    return std::pair(status, out.value_or(""));
+  };
+  const auto all = warm("64MB", "--verify");
+  EXPECT_EQ(all.first, 0) << all.second;
+  EXPECT_NE(all.second.find("200 items of"), std::string::npos) << all.second;
+  const auto part = warm("2MB", "");
+  EXPECT_EQ(part.first, 0) << part.second;
+  const auto too_few = warm("2MB", "--verify --json");
+  EXPECT_EQ(too_few.first, 12) << too_few.second;
+  EXPECT_NE(too_few.second.find("not in the cache"), std::string::npos) << too_few.second;
+  std::filesystem::remove_all(folder + "/data");
+  const auto nothing = warm("63MB", "");
+  EXPECT_EQ(nothing.first, 15) << nothing.second;
+  EXPECT_NE(nothing.second.find("200 items did not come"), std::string::npos) << nothing.second;
+}
+
 TEST_F(DaemonProcess, BadInputIsOneSentenceAndAStatus) {
   const std::string log = folder + "/bad.log";
   const auto status = [&](const std::string& arguments) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cache/view/view_layout.h"
+
 namespace quiver::cache {
 
 DatasetState::DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter view)
@@ -60,8 +62,10 @@ Bytes DatasetState::staged_cost(ItemId id) const {
   return bytes + Bytes(kRowCost + static_cast<std::uint64_t>(part * kBandCost));
 }
 
-Bytes DatasetState::memory() const {
-  return view_.memory() + Bytes(manifest_->file_bytes().size_bytes()) + Bytes(size()) * 6;
+// The view, the manifest, the hash order, the plan's state and the set of what is pinned.
+Bytes DatasetState::memory_of(const Manifest& manifest) {
+  return Bytes(layout::view_size(manifest.size())) + Bytes(manifest.file_bytes().size_bytes()) +
+         Bytes(manifest.size()) * 6;
 }
 
 void DatasetState::show(ItemId id, const StoredAt& at, bool pinned_lane, StagedHolds* holds) {
@@ -78,20 +82,32 @@ void DatasetState::show(ItemId id, const StoredAt& at, bool pinned_lane, StagedH
 void DatasetState::publish(const Sha256& hash, const StoredAt& at, const Store& store,
                            StagedHolds& holds) {
   const auto lane = store.lane_of(at.segment);
-  for (const ItemId id : order_.find(hash)) {
-    if (length(id) == at.length) show(id, at, lane && lane->pinned, &holds);
+  const auto entries = order_.find(hash);
+  for (const ItemId id : entries) {
+    if (length(id) != at.length) continue;
+    if (!here(id) && pinned_.items.contains(id)) {
+      ++pinned_here_;
+      if (id == entries.front()) pinned_bytes_here_ += at.length;
+    }
+    show(id, at, lane && lane->pinned, &holds);
   }
 }
 
-std::uint32_t DatasetState::withdraw(const Sha256& hash, SegmentId segment, StagedHolds& holds) {
+std::uint32_t DatasetState::withdraw(const Sha256& hash, std::optional<SegmentId> segment,
+                                     StagedHolds& holds) {
   std::uint32_t gone = 0;
-  for (const ItemId id : order_.find(hash)) {
-    if (!here(id) || view_.word(id).segment() != segment) continue;
+  const auto entries = order_.find(hash);
+  for (const ItemId id : entries) {
+    if (!here(id) || (segment && view_.word(id).segment() != *segment)) continue;
     view_.clear(id);
     let_go(id, holds);
     plan_.evicted(id);
     --items_here_;
     bytes_here_ -= length(id);
+    if (pinned_.items.contains(id)) {
+      --pinned_here_;
+      if (id == entries.front()) pinned_bytes_here_ -= length(id);
+    }
     ++gone;
   }
   counters.evicted_items += gone;
@@ -105,8 +121,8 @@ void DatasetState::withdraw_all(StagedHolds& holds) {
     let_go(ItemId(i), holds);
     plan_.evicted(ItemId(i));
   }
-  items_here_ = 0;
-  bytes_here_ = Bytes(0);
+  items_here_ = pinned_here_ = 0;
+  bytes_here_ = pinned_bytes_here_ = Bytes(0);
 }
 
 void DatasetState::set_share(Bytes share, const Window& window, const Store& store,
@@ -119,10 +135,18 @@ void DatasetState::set_share(Bytes share, const Window& window, const Store& sto
   const Bytes slack = std::min(segment_limit(false) * 2, window_ / 4);
   plan_.set_window(window_ - slack);
   std::map<SegmentId, bool> pinned_lane;
-  for (std::uint32_t i = 0; i < size(); ++i) {
-    const ItemId id(i);
+  pinned_here_ = 0;
+  pinned_bytes_here_ = Bytes(0);
+  const Sha256* last = nullptr;  // in hash order equal content lies side by side
+  for (const ItemId id : order_.items()) {
     const ViewWord word = view_.word(id);
     if (word.residency() != Residency::kHere) continue;
+    if (pinned_.items.contains(id)) {
+      const Sha256* const hash = &order_.hash(id);
+      ++pinned_here_;
+      if (last == nullptr || *last != *hash) pinned_bytes_here_ += length(id);
+      last = hash;
+    }
     const auto [known, fresh] = pinned_lane.try_emplace(word.segment());
     if (fresh) {
       const auto lane = store.lane_of(word.segment());
@@ -137,7 +161,8 @@ void DatasetState::set_share(Bytes share, const Window& window, const Store& sto
 
 void DatasetState::hold(ItemId id, StagedHolds& holds) {
   const ViewWord word = view_.word(id);
-  if (word.residency() != Residency::kHere || word.pinned()) return;
+  if (word.residency() != Residency::kHere) return;
+  if (word.pinned()) return let_go(id, holds);  // it may have been staged before
   const auto held = held_in_.find(id);
   if (held != held_in_.end() && held->second == word.segment()) return;
   let_go(id, holds);

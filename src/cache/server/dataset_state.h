@@ -53,7 +53,8 @@ class DatasetState {
   // On the control thread, once: takes back words whose segments went while it was built.
   void settle(const Store& store);
 
-  Bytes memory() const;
+  static Bytes memory_of(const Manifest& manifest);  // what one of it costs
+  Bytes memory() const { return memory_of(*manifest_); }
   std::uint32_t size() const { return manifest_->size(); }
   const Manifest& manifest() const { return *manifest_; }
   std::shared_ptr<const Manifest> shared_manifest() const { return manifest_; }
@@ -68,6 +69,9 @@ class DatasetState {
   bool here(ItemId id) const { return view_.word(id).residency() == Residency::kHere; }
   std::uint32_t items_here() const { return items_here_; }
   Bytes bytes_here() const { return bytes_here_; }
+  // Of what is pinned, wherever it lies.
+  std::uint32_t pinned_here() const { return pinned_here_; }
+  Bytes pinned_bytes_here() const { return pinned_bytes_here_; }
   Bytes need() const { return need_; }
   Bytes distinct_bytes() const { return distinct_; }
   Bytes share() const { return share_; }
@@ -77,8 +81,8 @@ class DatasetState {
   void set_share(Bytes share, const Window& window, const Store& store, StagedHolds& holds);
   // All entries of this content are here now.
   void publish(const Sha256& hash, const StoredAt& at, const Store& store, StagedHolds& holds);
-  // All entries of this content that lie in `segment` are gone. Returns how many.
-  std::uint32_t withdraw(const Sha256& hash, SegmentId segment, StagedHolds& holds);
+  // All entries of this content that lie in `segment` (nullopt: in any) are gone. Returns how many.
+  std::uint32_t withdraw(const Sha256& hash, std::optional<SegmentId> segment, StagedHolds& holds);
   void withdraw_all(StagedHolds& holds);
   // The plan holds it from now on, or no more: the segment in which it is staged stays as long.
   void hold(ItemId id, StagedHolds& holds);
@@ -122,6 +126,8 @@ class DatasetState {
   Bytes need_, distinct_, share_, window_;
   std::uint32_t items_here_ = 0;
   Bytes bytes_here_;
+  std::uint32_t pinned_here_ = 0;
+  Bytes pinned_bytes_here_;
 };
 
 }  // namespace quiver::cache

@@ -40,13 +40,43 @@ void FetchPool::work(std::stop_token stop) {
           tasks.pop_front();
         });
     if (!got) continue;
-    auto item = read(task, buffer, stop);
-    // The origin may hold credentials: it goes before anybody is told.
-    task.origin.reset();
-    auto stored = item ? keep(task, *item, stop) : Result<StoredAt>(item.error());
-    events_.push([hash = task.hash, stored = std::move(stored), disk = item.has_value()](
-                     Control& control) { control.fetched(hash, stored, disk); });
+    if (task.staged) {
+      move(task, buffer);
+    } else {
+      bring(task, buffer, stop);
+    }
+    if (buffer.size() > limits::kKeptBuffer.value) buffer = {};
   }
+}
+
+void FetchPool::bring(FetchTask& task, std::vector<std::byte>& buffer, std::stop_token stop) {
+  auto item = read(task, buffer, stop);
+  // The origin may hold credentials: it goes before anybody is told.
+  task.origin.reset();
+  auto stored = item ? keep(task, *item, stop) : Result<StoredAt>(item.error());
+  events_.push(
+      [hash = task.hash, length = task.length, stored = std::move(stored),
+       disk = item.has_value()](Control& control) { control.fetched(hash, length, stored, disk); });
+}
+
+// Room is made for it, but not waited for: the item then goes with its segment, as others do.
+void FetchPool::move(const FetchTask& task, std::vector<std::byte>& buffer) {
+  if (buffer.size() < task.length.value) buffer.resize(task.length.value);
+  const auto bytes = std::span(buffer).first(task.length.value);
+  const auto moved = [&]() -> Result<StoredAt> {
+    if (Status got = store_.read(*task.staged, bytes); !got) return std::move(got).error();
+    const auto item = TRY(VerifiedItem::verify(task.hash, bytes));
+    for (int tries = 0;; ++tries) {
+      auto at = store_.move(task.lane, item, task.segment_limit);
+      if (at || at.error().code != Code::kNoSpace || tries == limits::kMoveTries) return at;
+      const Status room = events_.ask(
+          [length = task.length](Control& control) -> Status { return control.make_room(length); });
+      if (!room) return room.error();
+    }
+  }();
+  events_.push(
+      [hash = task.hash, length = task.length, from = task.staged->segment,
+       moved = moved.has_value()](Control& control) { control.moved(hash, length, from, moved); });
 }
 
 Result<VerifiedItem> FetchPool::read(const FetchTask& task, std::vector<std::byte>& buffer,

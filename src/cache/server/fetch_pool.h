@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -20,6 +21,7 @@ namespace quiver::cache {
 // One item to bring: where it is, what it must be, where it goes.
 struct FetchTask {
   Sha256 hash;
+  std::optional<StoredAt> staged;  // it is here, and is to be kept: moved to the lane; no origin
   Bytes length;
   ReadRequest request;
   std::shared_ptr<Origin> origin;
@@ -29,8 +31,10 @@ struct FetchTask {
 
 // Owns `threads` named threads, each with one buffer that it reuses. Each reads a task's bytes,
 // compares them with the hash, appends them to the store and tells the control thread how it went.
+// What is submitted is bounded by the control thread, in number and in bytes.
 // Threads: submit() and waiting() from any; stop() once.
-// Failure: every task ends in exactly one Control::fetched, also at a stop (kCancelled).
+// Failure: every task ends in exactly one Control::fetched or Control::moved, also at a stop
+// (kCancelled).
 class FetchPool {
  public:
   FetchPool(int threads, Store& store, EventQueue& events);
@@ -41,6 +45,8 @@ class FetchPool {
 
  private:
   void work(std::stop_token stop);
+  void bring(FetchTask& task, std::vector<std::byte>& buffer, std::stop_token stop);
+  void move(const FetchTask& task, std::vector<std::byte>& buffer);
   Result<VerifiedItem> read(const FetchTask& task, std::vector<std::byte>& buffer,
                             std::stop_token stop);
   Result<StoredAt> keep(const FetchTask& task, const VerifiedItem& item, std::stop_token stop);

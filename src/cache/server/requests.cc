@@ -18,7 +18,7 @@ Result<rpc::Reply> handle_request(const RequestContext& context, rpc::Peer& peer
   if (connection == nullptr) return error(Code::kInvalid, "the first message must be a hello");
   switch (type) {
     case Request::kOpen:
-      return handle_open(context, *connection, request);
+      return handle_open(context, *connection, request, peer.stop);
     case Request::kJoin:
       return handle_join(context, *connection, request);
     case Request::kSegments:

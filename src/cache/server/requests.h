@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
+#include "base/guarded.h"
 #include "base/result.h"
 #include "cache/client/protocol.h"
 #include "cache/server/control.h"
@@ -19,6 +21,7 @@ struct RequestContext {
   DaemonEnvironment environment;
   Store& store;
   EventQueue& events;
+  Guarded<std::set<Sha256>>& building;  // datasets whose state a thread is building
 };
 
 // What a connection is, once it has said hello. Lives in rpc::Peer::session.
@@ -34,7 +37,7 @@ void connection_closed(const RequestContext& context, rpc::Peer& peer);
 Result<rpc::Reply> handle_hello(const RequestContext& context, rpc::Peer& peer,
                                 rpc::Message& request);
 Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& connection,
-                               rpc::Message& request);
+                               rpc::Message& request, std::stop_token stop);
 Result<rpc::Reply> handle_join(const RequestContext& context, ConnectionState& connection,
                                rpc::Message& request);
 Result<rpc::Reply> handle_segments(const RequestContext& context, ConnectionState& connection,

@@ -19,12 +19,13 @@ struct Daemon::Parts {
         pool(options.settings.fetch_concurrency, *store, events),
         control(ControlContext{options.settings, *store, pool, e.files, e.clock, e.log, disk_limit,
                                options.cache_directory, kSoftware, options.pid}),
-        requests{options, environment, *store, events} {}
+        requests{options, environment, *store, events, building} {}
 
   const DaemonOptions options;
   const DaemonEnvironment environment;
   const std::unique_ptr<Store> store;
   EventQueue events;
+  Guarded<std::set<Sha256>> building;
   FetchPool pool;
   Control control;
   const RequestContext requests;
@@ -32,7 +33,7 @@ struct Daemon::Parts {
 };
 
 Result<Bytes> disk_limit_of(const Settings& settings, const std::string& directory,
-                            io::Files& files) {
+                            io::Files& files, Bytes held) {
   if (settings.disk_limit.size) return *settings.disk_limit.size;
   // The directory may not be there yet: the disk is that of the nearest parent that is.
   std::string path = directory;
@@ -46,7 +47,7 @@ Result<Bytes> disk_limit_of(const Settings& settings, const std::string& directo
   if (settings.disk_limit.share) {
     return Bytes(static_cast<std::uint64_t>(total * *settings.disk_limit.share));
   }
-  const double leaves = static_cast<double>(space->available.value) - 0.15 * total;
+  const double leaves = static_cast<double>((space->available + held).value) - 0.15 * total;
   const double limit = std::min(0.2 * total, leaves);
   if (limit < 1e6) {
     return error(Code::kNoSpace,
@@ -62,15 +63,18 @@ Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options,
                                               DaemonEnvironment environment) {
   StoreOptions store_options;
   store_options.directory = options.cache_directory;
-  store_options.disk_limit =
-      TRY(disk_limit_of(options.settings, options.cache_directory, environment.files));
+  // Known when the store is: what it holds already counts as room.
+  store_options.disk_limit = Bytes(UINT64_MAX / 4);
   store_options.disk_floor = options.settings.disk_floor;
   store_options.boot_id = options.boot_id;
   auto store =
       TRY(Store::open(store_options, environment.files, environment.clock, environment.log));
+  const Bytes disk_limit = TRY(disk_limit_of(options.settings, options.cache_directory,
+                                             environment.files, store->stats().allocated));
+  store->set_disk_limit(disk_limit);
   auto listener = TRY(io::UnixListener::bind(options.socket_path, 0600));
-  auto parts = std::make_unique<Parts>(std::move(options), environment, std::move(store),
-                                       store_options.disk_limit);
+  auto parts =
+      std::make_unique<Parts>(std::move(options), environment, std::move(store), disk_limit);
   rpc::ServerOptions server_options;
   server_options.thread_name = "rpc";
   parts->server = std::make_unique<rpc::Server>(
@@ -89,15 +93,20 @@ void handle(std::deque<Event> events, Control& control) {
 }
 
 // Re-verifies what was there before an unclean end of the machine, bit by bit.
-void scrub(Store& store, EventQueue& events, LogSink& sink, std::stop_token stop) {
+void scrub(Store& store, EventQueue& events, const Clock& clock, LogSink& sink,
+           std::stop_token stop) {
   io::name_this_thread("scrub");
+  Instant next_rescan = clock.now() + limits::kRescanEvery;
   if (store.stats().suspect.value == 0) return;
   while (!stop.stop_requested()) {
     const auto done = store.scrub(8_MiB);
     if (!done) return log(sink, LogLevel::kWarning, "re-verifying: {}", done.error().message);
-    if (!*done) continue;
-    events.push([](Control& control) { control.rescan(); });
-    return;
+    // What was found to be right is shown as it goes, not after the last terabyte.
+    if (*done || clock.now() >= next_rescan) {
+      events.push([](Control& control) { control.rescan(); });
+      next_rescan = clock.now() + limits::kRescanEvery;
+    }
+    if (*done) return;
   }
 }
 
@@ -113,8 +122,9 @@ Status Daemon::run_until_stopped(std::stop_token stop) {
   Parts& p = *parts_;
   const Duration idle = p.options.settings.idle_timeout;
   {
-    std::jthread scrubber(
-        [&p](std::stop_token s) { scrub(*p.store, p.events, p.environment.log, s); });
+    std::jthread scrubber([&p](std::stop_token s) {
+      scrub(*p.store, p.events, p.environment.clock, p.environment.log, s);
+    });
     while (!stop.stop_requested() && !p.control.stopping() && !p.control.idle(idle)) {
       handle(p.events.take(stop, p.control.turn()), p.control);
     }

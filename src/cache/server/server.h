@@ -34,7 +34,7 @@ struct DaemonEnvironment {
 // The disk limit that these settings mean on this disk: by default the smaller of 20 % of it and
 // what leaves 15 % free (what the cache holds already counts as free).
 Result<Bytes> disk_limit_of(const Settings& settings, const std::string& directory,
-                            io::Files& files);
+                            io::Files& files, Bytes held);
 
 // Owns the store, the socket, the fetching threads and the control state. Lives from start() to the
 // end of run_until_stopped().

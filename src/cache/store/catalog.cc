@@ -134,6 +134,14 @@ std::optional<StoredAt> Catalog::add_item(SegmentId id, const IndexRow& row) {
   return place_of(id, segment, ref.row);
 }
 
+std::optional<StoredAt> Catalog::move_item(SegmentId id, const IndexRow& row,
+                                           std::optional<RowRef>& replaced) {
+  const auto it = segments_.find(id.value);
+  if (it == segments_.end() || it->second.evicting) return std::nullopt;
+  replaced = forget(row.hash);
+  return add_item(id, row);
+}
+
 void Catalog::reserve_rows(SegmentId id, std::size_t rows) {
   segments_.at(id.value).rows.reserve(rows);
 }

@@ -46,6 +46,9 @@ class Catalog {
   // An item was written at the end of the segment. Returns where it is to be found: elsewhere, when
   // another writer was faster (the row is then dead); nullopt when the segment has gone.
   std::optional<StoredAt> add_item(SegmentId id, const IndexRow& row);
+  // The same; an earlier row of this hash is dead from now on, and `replaced` names it.
+  std::optional<StoredAt> move_item(SegmentId id, const IndexRow& row,
+                                    std::optional<RowRef>& replaced);
   // A row read back from an index file; nullopt for one that is damaged or reaches beyond the data.
   // Of two with the same hash the later wins. A suspect row is not found until verified.
   void recover_row(SegmentId id, const std::optional<IndexRow>& row, bool suspect);

@@ -81,23 +81,33 @@ void LocalStore::set_disk_limit(Bytes limit) {
 
 Result<StoredAt> LocalStore::append(const Lane& lane, const VerifiedItem& item,
                                     Bytes segment_limit) {
+  return write(lane, item, segment_limit, false);
+}
+
+Result<StoredAt> LocalStore::move(const Lane& lane, const VerifiedItem& item, Bytes segment_limit) {
+  return write(lane, item, segment_limit, true);
+}
+
+Result<StoredAt> LocalStore::write(const Lane& lane, const VerifiedItem& item, Bytes segment_limit,
+                                   bool replaces) {
   if (lane.group.size() > kMaxGroupBytes || item.bytes().size() >= kSegmentBytes) {
     return error(Code::kInvalid, "an item of {} bytes in a group of {} letters is too much",
                  item.bytes().size(), lane.group.size());
   }
-  if (const auto at = find(item.hash())) return *at;
+  if (const auto at = find(item.hash()); at && !replaces) return *at;
   const IndexRow row{item.hash(), 0, item.bytes().size(), checksum32(item.bytes())};
   auto held = lanes_.hold(lane);
   // Who wrote it while we waited for the lane has the place.
-  const auto there = find(item.hash());
-  auto at =
-      there ? Result<StoredAt>(*there) : append_held(lane, held, row, item.bytes(), segment_limit);
+  const auto there = replaces ? std::nullopt : find(item.hash());
+  auto at = there ? Result<StoredAt>(*there)
+                  : append_held(lane, held, {row, item.bytes(), replaces}, segment_limit);
   if (!held.writer() && !held.slot->retired) lanes_.retire(lane, held);
   return at;
 }
 
-Result<StoredAt> LocalStore::append_held(const Lane& lane, OpenLanes::Held& held, IndexRow row,
-                                         ByteSpan bytes, Bytes segment_limit) {
+Result<StoredAt> LocalStore::append_held(const Lane& lane, OpenLanes::Held& held, Incoming item,
+                                         Bytes segment_limit) {
+  IndexRow& row = item.row;
   auto& writer = held.writer();
   const std::uint64_t limit = std::min(segment_limit.value, kSegmentBytes);
   if (writer &&
@@ -105,7 +115,7 @@ Result<StoredAt> LocalStore::append_held(const Lane& lane, OpenLanes::Held& held
        writer->end() + row.length >= kSegmentBytes)) {
     seal_held(lane, held);
     held = lanes_.hold(lane);  // a slot that was sealed is out of the map
-    return append_held(lane, held, row, bytes, segment_limit);
+    return append_held(lane, held, item, segment_limit);
   }
   const Bytes unit = directory_->unit();
   const Bytes growth = writer ? writer->growth(row.length, unit)
@@ -119,8 +129,8 @@ Result<StoredAt> LocalStore::append_held(const Lane& lane, OpenLanes::Held& held
     return std::move(written).error();
   }
   row.offset = held.writer()->end();
-  if (written) written = held.writer()->append(row, bytes);
-  return settle(lane, held, row, growth, std::move(written));
+  if (written) written = held.writer()->append(row, item.bytes);
+  return settle(lane, held, item, growth, std::move(written));
 }
 
 // A writer with open descriptors, begun if there is none.
@@ -144,17 +154,20 @@ Status LocalStore::ready_writer(const Lane& lane, OpenLanes::Held& held) {
 }
 
 // Books what was written, or what a failure left of it.
-Result<StoredAt> LocalStore::settle(const Lane& lane, OpenLanes::Held& held, const IndexRow& row,
+Result<StoredAt> LocalStore::settle(const Lane& lane, OpenLanes::Held& held, const Incoming& item,
                                     Bytes reserved, Status written) {
   SegmentWriter& writer = *held.writer();
   const SegmentId id = writer.id();
   const auto allocated =
       writer.parked() ? Result<Bytes>(error(Code::kIo, "not open")) : writer.allocated();
+  std::optional<RowRef> replaced;
   auto at = catalog_.with([&](Catalog& c) -> std::optional<StoredAt> {
     c.unreserve(reserved);
     c.set_allocated(id, allocated ? *allocated : c.allocated_of(id) + reserved);
-    return written ? c.add_item(id, row) : std::nullopt;
+    if (!written) return std::nullopt;
+    return item.replaces ? c.move_item(id, item.row, replaced) : c.add_item(id, item.row);
   });
+  if (replaced) erase_row(*replaced);
   if (at) return *at;
   const bool begun_in_vain = writer.rows() == 0;
   if (!written || !catalog_.with([&](const Catalog& c) { return c.has(id); })) {

@@ -22,6 +22,7 @@ class LocalStore final : public Store {
   Status recover(const std::string& boot_id);
 
   Result<StoredAt> append(const Lane& lane, const VerifiedItem& item, Bytes segment_limit) override;
+  Result<StoredAt> move(const Lane& lane, const VerifiedItem& item, Bytes segment_limit) override;
   std::optional<StoredAt> find(const Sha256& hash) const override;
   std::optional<Lane> lane_of(SegmentId id) const override;
   void seal(const Lane& lane) override;
@@ -39,10 +40,18 @@ class LocalStore final : public Store {
   void close_cleanly() override;
 
  private:
-  Result<StoredAt> append_held(const Lane& lane, OpenLanes::Held& held, IndexRow row,
-                               ByteSpan bytes, Bytes segment_limit);
+  // What is written of an item, and what becomes of one with this hash that is there.
+  struct Incoming {
+    IndexRow row;
+    ByteSpan bytes;
+    bool replaces = false;
+  };
+  Result<StoredAt> write(const Lane& lane, const VerifiedItem& item, Bytes segment_limit,
+                         bool replaces);
+  Result<StoredAt> append_held(const Lane& lane, OpenLanes::Held& held, Incoming item,
+                               Bytes segment_limit);
   Status ready_writer(const Lane& lane, OpenLanes::Held& held);
-  Result<StoredAt> settle(const Lane& lane, OpenLanes::Held& held, const IndexRow& row,
+  Result<StoredAt> settle(const Lane& lane, OpenLanes::Held& held, const Incoming& item,
                           Bytes reserved, Status written);
   void seal_held(const Lane& lane, OpenLanes::Held& held);
   Result<Bytes> release(SegmentId id);

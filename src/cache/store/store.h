@@ -95,6 +95,10 @@ class Store {
   // or the floor, or the disk is full: nothing of it stays.
   virtual Result<StoredAt> append(const Lane& lane, const VerifiedItem& item,
                                   Bytes segment_limit) = 0;
+  // Writes it to this lane although it is there: it is found in its new place only, and its old
+  // bytes go with their segment. For what was staged and is to stay.
+  virtual Result<StoredAt> move(const Lane& lane, const VerifiedItem& item,
+                                Bytes segment_limit) = 0;
   virtual std::optional<StoredAt> find(const Sha256& hash) const = 0;
   virtual std::optional<Lane> lane_of(SegmentId id) const = 0;
   // Closes the lane's open segment: the next item begins a new one.

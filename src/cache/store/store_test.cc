@@ -142,6 +142,32 @@ TEST_F(StoreTest, DamageIsAMissThatIsCounted) {
   EXPECT_EQ(store->stats().quarantined, 0u);
 }
 
+TEST_F(StoreTest, WhatIsMovedLiesInItsNewPlaceOnly) {
+  const Lane staged{"test"}, pinned{"test", true, 5};
+  StoredAt moved;
+  {
+    auto store = open();
+    const auto early = put(*store, content(9, 5000), pinned);  // an open segment of a lower number
+    const auto first = put(*store, content(1, 5000), staged);
+    ASSERT_TRUE(put(*store, content(2, 5000), staged));
+    const std::string bytes = content(1, 5000);
+    const auto item = VerifiedItem::verify(sha256(as_bytes(bytes)), as_bytes(bytes));
+    moved = store->move(pinned, *item, 1_MiB).value();
+    EXPECT_EQ(moved.segment, early->segment);
+    EXPECT_EQ(store->find(item->hash()), moved);
+    EXPECT_EQ(store->items_of(first->segment).size(), 1u);
+    EXPECT_EQ(store->stats().items, 3u);
+  }
+  auto store = open();  // after a kill
+  EXPECT_EQ(store->find(sha256(as_bytes(content(1, 5000)))), moved);
+  EXPECT_TRUE(has(*store, content(1, 5000)));
+  const auto rest = store->find(sha256(as_bytes(content(2, 5000))));
+  ASSERT_TRUE(rest);
+  EXPECT_TRUE(has(*store, content(2, 5000)));
+  EXPECT_TRUE(store->evict(rest->segment));
+  EXPECT_TRUE(has(*store, content(1, 5000)));
+}
+
 TEST_F(StoreTest, ForgottenItemsStayForgotten) {
   auto store = open();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(put(*store, content(i, 100)));

@@ -11,28 +11,41 @@
 #include <thread>
 #include <vector>
 
+#include "base/guarded.h"
 #include "cache/client/protocol.h"
 #include "cache/server/server.h"
 #include "cache/view/job_board.h"
 #include "cache/view/view.h"
+#include "io/faulty_files.h"
 #include "io/memory.h"
 #include "rpc/connection.h"
 
 namespace quiver::cache::testing {
 
+// Keeps the warnings.
 class QuietLog final : public LogSink {
  public:
-  void write(LogLevel, std::string_view) override {}
+  void write(LogLevel level, std::string_view line) override {
+    if (level != LogLevel::kWarning) return;
+    warnings_.with([&](auto& lines) { lines.emplace_back(line); });
+  }
+  std::vector<std::string> warnings() const {
+    return warnings_.with([](const auto& lines) { return lines; });
+  }
+
+ private:
+  Guarded<std::vector<std::string>> warnings_;
 };
 
 // Files of random bytes, and their manifest.
 class TestData {
  public:
-  TestData(const std::string& directory, std::uint32_t items, std::size_t length)
-      : url("file://" + directory) {
+  TestData(const std::string& directory, std::uint32_t items, std::size_t length,
+           std::uint64_t seed = 7, const std::string& served_at = {})
+      : url(served_at.empty() ? "file://" + directory : served_at) {
     std::filesystem::create_directories(directory);
     ManifestBuilder builder(url);
-    std::mt19937_64 random(7);
+    std::mt19937_64 random(seed);
     for (std::uint32_t i = 0; i < items; ++i) {
       std::string bytes(length + i % 7, '\0');
       for (char& c : bytes) c = static_cast<char>(random());
@@ -142,7 +155,7 @@ class DaemonTest : public ::testing::Test {
     stop();
     std::filesystem::remove_all(folder);
   }
-  std::string cache() const { return folder + "/cache"; }
+  virtual std::string cache() const { return folder + "/cache"; }
   std::string socket() const { return folder + "/socket"; }
 
   void start() {
@@ -151,8 +164,8 @@ class DaemonTest : public ::testing::Test {
     options.cache_directory = cache();
     options.socket_path = socket();
     options.uid = ::getuid();
-    options.boot_id = "test";
-    auto made = Daemon::start(options, {files, *http, clock, sink});
+    options.boot_id = boot_id;
+    auto made = Daemon::start(options, {faulty, *http, clock, sink});
     ASSERT_TRUE(made) << made.error().message;
     daemon = std::move(*made);
     thread = std::jthread(
@@ -184,7 +197,9 @@ class DaemonTest : public ::testing::Test {
 
   std::string folder;
   Settings settings;
+  std::string boot_id = "test";
   io::RealFiles files;
+  io::FaultyFiles faulty{files};
   RealClock clock;
   QuietLog sink;
   std::unique_ptr<io::HttpTransport> http = io::make_curl_transport(2);
