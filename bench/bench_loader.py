@@ -12,7 +12,7 @@ from local import Place, open_place
 BATCH = 64
 WORKERS = (0, 1, 2)
 # size of an item, number of them, goal
-CASES = ((4_000, 40_000, 4), (20_000, 15_000, 2), (110_000, 4_000, 2))
+CASES = ((4_000, 40_000, 4), (20_000, 15_000, 2), (110_000, 8_000, 2))
 
 
 class Files:
