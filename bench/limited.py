@@ -73,12 +73,21 @@ class Bench:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def pinned_share(environment: dict[str, str]) -> float:
+@dataclass(frozen=True)
+class Pinned:
+    of_bytes: float  # p: sets the time of an epoch
+    of_items: float  # what hits, counted in samples, can be
+
+
+def pinned_share(environment: dict[str, str]) -> Pinned:
     done = subprocess.run(
         [QUIVER, "status", "--json"], env=environment, text=True, stdout=subprocess.PIPE, check=False
     )
     dataset = json.loads(done.stdout)["datasets"][0]
-    return float(dataset["pinned_bytes"]) / float(dataset["bytes"])
+    return Pinned(
+        float(dataset["pinned_bytes"]) / float(dataset["bytes"]),
+        float(dataset["pinned_items"]) / float(dataset["items"]),
+    )
 
 
 @contextlib.contextmanager
