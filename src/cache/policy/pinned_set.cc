@@ -4,7 +4,9 @@
 
 namespace quiver::cache {
 
-HashOrder::HashOrder(std::uint32_t items, HashOf hash_of) : hash_of_(std::move(hash_of)) {
+HashOrder::HashOrder(std::uint32_t items, HashOf hash_of, Bytes total)
+    : hash_of_(std::move(hash_of)) {
+  for (Bytes all = 128_MiB; total < all && all > 8_MiB; all = all / 2) band_mask_ <<= 1;
   // Sorting by the prefix alone keeps the sort in cache; the rare ties compare the whole hash.
   std::vector<std::pair<std::uint64_t, ItemId>> keyed;
   keyed.reserve(items);
@@ -47,8 +49,8 @@ void each_content(const HashOrder& order, const std::function<Bytes(ItemId)>& le
     std::size_t last = first + 1;
     while (last < items.size() && order.hash(items[last]) == hash) ++last;
     std::uint64_t cost = length_of(items[first]).value + kRowCost;
-    if (hash.bytes[0] != band) cost += kBandCost;
-    if (f(std::span(items).subspan(first, last - first), cost)) band = hash.bytes[0];
+    if (order.band(hash) != band) cost += kBandCost;
+    if (f(std::span(items).subspan(first, last - first), cost)) band = order.band(hash);
     first = last;
   }
 }

@@ -18,14 +18,20 @@ namespace quiver::cache {
 class HashOrder {
  public:
   using HashOf = std::function<const Sha256&(ItemId)>;
-  HashOrder(std::uint32_t items, HashOf hash_of);
+  // `total`: bytes of all items; it decides how wide a band is.
+  HashOrder(std::uint32_t items, HashOf hash_of, Bytes total);
 
   const std::vector<ItemId>& items() const { return items_; }
   std::span<const ItemId> find(const Sha256& hash) const;  // all entries with this content
   const Sha256& hash(ItemId id) const { return hash_of_(id); }
+  // The band of pinned items in which it lies, by the first byte of the band's first hash. A band
+  // is 1/256 of the hash space, and of a small dataset so much more that it has about half a MiB:
+  // each costs the rounding of its files.
+  std::uint8_t band(const Sha256& hash) const { return hash.bytes[0] & band_mask_; }
 
  private:
   HashOf hash_of_;
+  std::uint8_t band_mask_ = 0xFF;
   std::vector<ItemId> items_;
 };
 

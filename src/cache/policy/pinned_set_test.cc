@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
 namespace quiver::cache {
@@ -17,8 +18,11 @@ struct Dataset {
     }
   }
   HashOrder order() const {
-    return HashOrder(static_cast<std::uint32_t>(hashes.size()),
-                     [this](ItemId id) -> const Sha256& { return hashes[id.value]; });
+    Bytes total;
+    for (const Bytes length : lengths) total += length;
+    return HashOrder(
+        static_cast<std::uint32_t>(hashes.size()),
+        [this](ItemId id) -> const Sha256& { return hashes[id.value]; }, total);
   }
   PinnedSet pinned(Bytes limit) const {
     return choose_pinned(
@@ -75,6 +79,31 @@ TEST(PinnedSet, HoldsEverythingWhenTheNeedIsMet) {
   const Bytes need = disk_need(data.order(), [&](ItemId id) { return data.lengths[id.value]; });
   EXPECT_EQ(data.pinned(need).items.count(), 300u);
   EXPECT_LT(data.pinned(need - Bytes(1)).items.count(), 300u);
+}
+
+TEST(HashOrder, ABandOfALittleDatasetIsWideEnoughThatItsRoundingDoesNotWeigh) {
+  const auto bands = [](Bytes total) {
+    const Sha256 hash = sha256(as_bytes("x"));
+    const HashOrder order(
+        1, [&](ItemId) -> const Sha256& { return hash; }, total);
+    std::set<int> all;
+    for (int first = 0; first < 256; ++first) {
+      Sha256 of{};
+      of.bytes[0] = static_cast<std::uint8_t>(first);
+      EXPECT_LE(order.band(of), first);
+      all.insert(order.band(of));
+    }
+    return all.size();
+  };
+  EXPECT_EQ(bands(1024_GiB), 256u);
+  EXPECT_EQ(bands(128_MiB), 256u);
+  EXPECT_EQ(bands(127_MiB), 128u);
+  EXPECT_EQ(bands(50_MiB), 64u);
+  EXPECT_EQ(bands(Bytes(0)), 16u);
+
+  Dataset small(500);
+  const Bytes need = disk_need(small.order(), [&](ItemId id) { return small.lengths[id.value]; });
+  EXPECT_LT(need.value, 500 * 100'000 * 1.01);
 }
 
 TEST(HashOrder, FindsAllEntriesOfAContentAndNothingElse) {

@@ -245,7 +245,13 @@ bool StagingPlan::at_rest() {
 }
 
 void StagingPlan::arrived(ItemId id, bool pinned) {
+  const bool was_here = here(id);
   where_[id.value] = pinned ? Where::kPinned : Where::kStaged;
+  if (was_here) return;
+  const auto found = place_of_.find(id);
+  if (found == place_of_.end()) return;
+  Place& place = line_[found->second - base_];
+  place.start = std::max(place.start, reached_);
 }
 
 void StagingPlan::failed(ItemId id) {
@@ -313,14 +319,17 @@ void StagingPlan::drop_guests(std::vector<ItemId>& leaving) {
 std::vector<ItemId> StagingPlan::release() {
   std::vector<ItemId> leaving;
   const Job* leader = leader_ ? &jobs_.at(*leader_) : nullptr;
-  std::uint64_t reached = 0;  // bytes up to the newest place that the leader has taken
+  std::uint64_t reached = 0;
   for (const Place& place : line_) {
-    if (!place.live) continue;
-    if (leader != nullptr && !wants_place(*leader_, *leader, place)) reached = place.start;
+    if (!place.live || leader == nullptr || wants_place(*leader_, *leader, place)) continue;
+    reached = std::max(reached, place.start);
   }
+  if (reached != 0) reached_ = reached;
   for (Place& place : line_) {
     if (!place.live) continue;
-    const bool outside = place.start + (window_ / 2).value < reached;
+    // For a single job all of the window is ahead, whatever it took first.
+    const bool outside = jobs_.size() > 1 && where_[place.item.value] != Where::kOnTheWay &&
+                         place.start + (window_ / 2).value < reached;
     const bool wanted = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
       return wants_place(entry.first, entry.second, place);
     });

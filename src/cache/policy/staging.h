@@ -7,7 +7,8 @@
 // orders form a line of places that never ends. Staging holds the places around what the leader has
 // taken: half a window behind and half a window ahead; for a single job all of the window is ahead.
 // What falls outside goes, whether or not the leader has had it: to protect it jams the window for
-// ever when riders lag. What nobody wants any more goes at once.
+// ever when riders lag. What was overtaken on its way, as large items are by small ones, has its
+// place where the leader is when it comes. What nobody wants any more goes at once.
 #pragma once
 
 #include <cstdint>
@@ -98,7 +99,7 @@ class StagingPlan {
     ItemId item;
     bool live = true;
     Bytes bytes;
-    std::uint64_t start = 0;   // bytes that were ordered before it
+    std::uint64_t start = 0;   // bytes that were ordered, or reached, before it
     std::uint64_t served = 0;  // jobs that took it at this stay: it serves a job once
     JobId owner;               // who led
     std::uint64_t epoch = 0;   // of the owner
@@ -141,6 +142,8 @@ class StagingPlan {
   std::deque<Place> line_;  // places base_, base_ + 1, …
   std::uint64_t base_ = 0;
   std::uint64_t ordered_bytes_ = 0;
+  std::uint64_t reached_ =
+      0;  // bytes up to the newest place that the leader was seen to have taken
   std::unordered_map<ItemId, std::uint64_t> place_of_;  // live ones
   struct Guest {
     ItemId item;

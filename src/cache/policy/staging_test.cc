@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "cache/sampler/item_set.h"
@@ -138,6 +139,42 @@ TEST_F(Staging, WhatFallsOutsideGoesWhetherOrNotTheLeaderHasHadIt) {
   }
   EXPECT_FALSE(plan.holds(line[3]));
   EXPECT_EQ(plan.tail(), 34u);
+}
+
+TEST_F(Staging, ForTheOnlyJobWhatWasOvertakenStays) {
+  begin(kA, 0);
+  std::vector<ItemId> line;
+  for (std::size_t round = 0; round < 40; ++round) {
+    for (const Order& order : orders_arrive()) line.push_back(order.item);
+    if (round != 3) take(kA, line[round]);
+    release();
+    EXPECT_LE(plan.held(), Bytes(11));
+  }
+  EXPECT_TRUE(plan.holds(line[3]));
+}
+
+TEST_F(Staging, WhatWasOvertakenOnItsWayStaysHalfAWindowAfterItCame) {
+  begin(kA, 0, 10);
+  begin(kB, 0, 1);
+  std::vector<ItemId> line;
+  const auto turn = [&](std::size_t round) {
+    for (const Order& order : orders()) {
+      line.push_back(order.item);
+      if (line.size() != 4) plan.arrived(order.item, false);  // line[3] is large and slow
+    }
+    if (round != 3) take(kA, line[round]);
+    release();
+  };
+  std::size_t round = 0;
+  for (; round < 40; ++round) turn(round);
+  EXPECT_TRUE(plan.holds(line[3]));
+  EXPECT_EQ(std::count(line.begin(), line.end(), line[3]), 1);
+
+  plan.arrived(line[3], false);
+  for (; round < 44; ++round) turn(round);
+  EXPECT_TRUE(plan.holds(line[3]));
+  for (; round < 50; ++round) turn(round);
+  EXPECT_FALSE(plan.holds(line[3]));  // nobody may jam the window
 }
 
 TEST_F(Staging, WhatNobodyWantsLeavesAtOnce) {

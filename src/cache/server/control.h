@@ -184,7 +184,8 @@ class Control {
   bool evict_one();
   bool dismiss_guests();
   bool evict_segment(SegmentId id);
-  bool pinned_by_anyone(SegmentId id);
+  enum class Needed { kNothing, kSome, kAll };
+  Needed needed(SegmentId id);
   const DatasetState* keeper_of(const Sha256& hash) const;
   const DatasetState* dataset_named(const std::string& public_id) const;
   void rescan_some(DatasetState& dataset);
@@ -207,7 +208,8 @@ class Control {
   std::map<SegmentId, Instant> empty_since_;
   std::map<SegmentId, std::set<Sha256>> moving_;  // items on their way out of a staged segment
   std::set<SegmentId> rescued_;                   // what is to stay of these has been moved
-  std::set<SegmentId> needed_;  // have pinned items: known until a share or a session changes
+  // How much of a segment is pinned by anybody: known until a share or a session changes.
+  std::map<SegmentId, Needed> needed_;
   std::uint64_t relocations_ = 0;
   std::set<DatasetState*> changed_;  // views whose readers are to be woken
   Bytes limit_;          // the disk limit now: less than the setting while others fill the disk

@@ -92,14 +92,19 @@ bool Control::evict_segment(SegmentId id) {
   return freed.has_value();
 }
 
-bool Control::pinned_by_anyone(SegmentId id) {
-  if (needed_.contains(id)) return true;
+Control::Needed Control::needed(SegmentId id) {
+  const auto known = needed_.find(id);
+  if (known != needed_.end()) return known->second;
+  bool any = false, all = true;
   for (const Sha256& hash : context_.store.items_of(id)) {
-    if (keeper_of(hash) == nullptr) continue;
-    needed_.insert(id);
-    return true;
+    const bool kept = keeper_of(hash) != nullptr;
+    any = any || kept;
+    all = all && kept;
+    if (any && !all) break;
   }
-  return false;
+  const Needed needed = !any ? Needed::kNothing : all ? Needed::kAll : Needed::kSome;
+  if (any) needed_[id] = needed;
+  return needed;
 }
 
 // A dataset in use that pins this content.
@@ -122,7 +127,8 @@ const DatasetState* Control::dataset_named(const std::string& public_id) const {
 }
 
 // What is least missed: staged and wanted by nobody, then what belongs to no dataset in use (least
-// recently used first), then bands beyond their dataset's share.
+// recently used first), then bands beyond their dataset's share, at last the one that a share that
+// shrank ends in: what of it is pinned is read again into a file without the rest.
 bool Control::evict_one() {
   struct Victim {
     std::uint64_t rank, used;
@@ -143,10 +149,12 @@ bool Control::evict_one() {
     victims.push_back({live ? 2u : 1u, owner == nullptr ? 0 : owner->last_used, segment.id});
   }
   std::sort(victims.begin(), victims.end());
-  for (const Victim& victim : victims) {
-    if (victim.rank > 0 && pinned_by_anyone(victim.id)) continue;
-    if (const auto lane = context_.store.lane_of(victim.id)) context_.store.seal(*lane);
-    if (evict_segment(victim.id)) return true;
+  for (const Needed most : {Needed::kNothing, Needed::kSome}) {
+    for (const Victim& victim : victims) {
+      if (victim.rank > 0 && needed(victim.id) != most) continue;
+      if (const auto lane = context_.store.lane_of(victim.id)) context_.store.seal(*lane);
+      if (evict_segment(victim.id)) return true;
+    }
   }
   return false;
 }

@@ -9,8 +9,10 @@ namespace quiver::cache {
 DatasetState::DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter view)
     : manifest_(std::move(manifest)),
       public_id_(quiver::public_id(manifest_->root())),
-      order_(manifest_->size(),
-             [m = manifest_.get()](ItemId id) -> const Sha256& { return *m->item(id).hash; }),
+      order_(
+          manifest_->size(),
+          [m = manifest_.get()](ItemId id) -> const Sha256& { return *m->item(id).hash; },
+          manifest_->total_bytes()),
       view_(std::move(view)),
       pinned_{ItemSet(manifest_->size()), Bytes(0), 0},
       plan_(manifest_->size(), [this](ItemId id) { return staged_cost(id); }) {
@@ -185,7 +187,7 @@ void DatasetState::let_all_go(StagedHolds& holds) {
 Lane DatasetState::lane(const Sha256& hash) const {
   const auto entries = order_.find(hash);
   if (!entries.empty() && pinned_.items.contains(entries.front())) {
-    return Lane{public_id_, true, hash.bytes[0]};
+    return Lane{public_id_, true, order_.band(hash)};
   }
   return Lane{public_id_, false, 0};
 }

@@ -47,13 +47,13 @@ struct StoredAt {
   bool operator==(const StoredAt&) const = default;
 };
 
-// What is written together and leaves together: a dataset's staged items, or one band (1/256 of the
+// What is written together and leaves together: a dataset's staged items, or one band (a part of the
 // hash space) of what it pins. `group` is the dataset's public id, or "incoming" for what was
 // inserted before its manifest is known. Items of a segment are all of one lane.
 struct Lane {
   std::string group;
   bool pinned = false;
-  std::uint8_t band = 0;  // of pinned: the first byte of the hash
+  std::uint8_t band = 0;  // of pinned: the first byte of its first hash
   auto operator<=>(const Lane&) const = default;
 };
 
