@@ -113,11 +113,27 @@ inline double correlation(const std::vector<double>& a, const std::vector<double
   return ab / std::sqrt(aa * bb);
 }
 
+// Two-sided, of a correlation of n independent pairs: about normal with variance 1/(n − 1).
+inline double correlation_p_value(double r, std::size_t n) {
+  return std::erfc(std::abs(r) * std::sqrt(static_cast<double>(n - 1)) / std::sqrt(2.0));
+}
+
 // The smallest p-value after Holm's correction: a suite passes at 1 % when it is above 0.01.
 // (Holm refuses at least one hypothesis exactly when Bonferroni does.)
 inline double holm(const std::vector<double>& p_values) {
   return std::min(1.0, *std::min_element(p_values.begin(), p_values.end()) *
                            static_cast<double>(p_values.size()));
+}
+
+// Of several correlations of n pairs each, none of which should be there: by Holm over all of them
+// and their mean, which shows a weak one that they have in common.
+inline double uncorrelated(const std::vector<double>& correlations, std::size_t n) {
+  std::vector<double> p_values;
+  for (const double r : correlations) p_values.push_back(correlation_p_value(r, n));
+  const double sum = std::accumulate(correlations.begin(), correlations.end(), 0.0);
+  p_values.push_back(
+      correlation_p_value(sum / std::sqrt(static_cast<double>(correlations.size())), n));
+  return holm(p_values);
 }
 
 }  // namespace quiver::cache::testing
