@@ -50,6 +50,7 @@ class DrawThread {
   const ViewReader* followed_ = nullptr;  // whose ring offers_ follows
   RingOffers offers_;
   std::vector<ItemId> asked_;     // of the own order, not yet offered
+  std::uint64_t head_then_ = 0;   // of the line of orders, when the epoch began
   std::uint64_t generation_ = 0;  // of the daemon that was joined
   std::uint64_t evicted_ = 0;     // by the view's counter, when last looked at
   std::uint32_t seen_changes_ = 0;

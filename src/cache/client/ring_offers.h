@@ -30,8 +30,8 @@ class RingOffers {
   bool offer_oldest(EpochSampler& sampler);
   // The job has drawn these: what was ordered until now does not serve them again.
   void taken(const std::vector<ItemId>& items);
-  // Nothing between tail and head is of use.
-  bool exhausted() const { return live_ == 0; }
+  // How many between tail and head are of use, here or on their way.
+  std::size_t useful() const { return live_; }
 
  private:
   struct Order {

@@ -37,6 +37,7 @@ struct SimJob : JobSetup {
   std::uint64_t seen = 0;              // places below it have been looked at
   std::set<std::uint64_t> open, used;  // places not yet offered; places offered
   std::set<std::uint32_t> asked;
+  std::uint64_t head_then = 0;  // of the line, when the epoch began
   std::uint32_t starved = 0;
   bool finished() const { return orders.size() == epochs && !sampler; }
 };
@@ -97,6 +98,7 @@ class StagingWorld {
     job.open.clear();
     job.seen = plan_.tail();
     job.asked.clear();
+    job.head_then = line_.size();
   }
 
   void offer(SimJob& job) {
@@ -125,14 +127,13 @@ class StagingWorld {
     const auto useful = std::count_if(job.open.begin(), job.open.end(), [&](std::uint64_t place) {
       return job.sampler->wants(line_[place]);
     });
-    const bool hope = useful >= job.sampler->wanted_now();
-    job.starved = hope ? 0 : job.starved + 1;
     std::erase_if(job.asked, [&](std::uint32_t id) {
       const bool coming = flying_.contains(id) || here_.contains(ItemId(id));
       return !coming || !job.sampler->wants(ItemId(id));
     });
-    if (job.starved < 3 || !job.asked.empty()) return;
-    for (const ItemId id : job.sampler->own_order(job.sampler->wanted_now())) {
+    if (useful + job.asked.size() >= job.sampler->wanted_now()) return;
+    if (line_.size() == job.head_then && ++job.starved < 3) return;  // its own orders are due
+    for (const ItemId id : job.sampler->own_order(2 * job.sampler->wanted_now())) {
       job.asked.insert(id.value);
       ++job.directed;
       if (!here_.contains(id) && !flying_.contains(id.value)) {
