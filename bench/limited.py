@@ -51,14 +51,14 @@ class Bench:
     def rate(self) -> reference.LinkRate:
         return reference.measure(self.world.link, self.world.bucket, self.keys)
 
-    def environment(self, share: float) -> dict[str, str]:
+    def environment(self, share: float, window: str) -> dict[str, str]:
         limit = str(int(self.total * share))
-        return self.world.environment("cache", QUIVER_DISK_LIMIT=limit, QUIVER_WINDOW=WINDOW)
+        return self.world.environment("cache", QUIVER_DISK_LIMIT=limit, QUIVER_WINDOW=window)
 
     @contextlib.contextmanager
-    def daemon(self, share: float) -> Iterator[dict[str, str]]:
+    def daemon(self, share: float, window: str = WINDOW) -> Iterator[dict[str, str]]:
         """An empty cache of this share of the data; the environment that leads to it."""
-        environment = self.environment(share)
+        environment = self.environment(share, window)
         try:
             yield environment
         finally:
@@ -91,13 +91,13 @@ def pinned_share(environment: dict[str, str]) -> Pinned:
 
 
 @contextlib.contextmanager
-def open_bench() -> Iterator[Bench]:
+def open_bench(rate: int = RATE) -> Iterator[Bench]:
     if os.geteuid() != 0:
         sys.exit("bench: run as root: the wire's bytes are counted in a network namespace")
     with open_world("bench") as world:
         objects = list(clipart.objects(distinct=True))
         world.bucket.put_all((f"data/{key}", data) for key, data in objects)
-        world.link.limit(RATE)
+        world.link.limit(rate)
         bench = Bench(world, [f"data/{k}" for k, _ in objects], sum(len(d) for _, d in objects))
         digest = [QUIVER, "digest", f"{world.bucket.url}/data", "--layout", "files", "--json"]
         with bench.daemon(0.01) as environment:

@@ -4,6 +4,7 @@ hit     a hit of the C++ client against pread from one page-cached file
 loader  qt.DataLoader over a warm cache against torch's over page-cached files, raw bytes
 cold    the first epoch through a limited link against what eight connections get from it
 epoch   steady epochs at four cache sizes against max(compute, (1-p)D/b)
+share   jobs over one dataset: speed, hits, bytes; speeds, joiners, a leader that is killed
 start   from after `import torch` to the first batch, no daemon running
 """
 
@@ -18,7 +19,7 @@ from figures import show
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-NAMES = ("hit", "loader", "cold", "epoch", "start")
+NAMES = ("hit", "loader", "cold", "epoch", "share", "start")
 
 
 def main() -> int:

@@ -94,8 +94,13 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
     sampler_ = make_substituting_sampler(epoch, plan_->part, *settled_);
   }
   shared_.board.with([&](Board& board) {
-    board.epoch = {plan_->epoch, plan_->seed, shared_.strict() && !plan_->listed, o.shuffle, true,
-                   o.world,      o.rank};
+    board.epoch = {.epoch = plan_->epoch,
+                   .order_seed = plan_->seed,
+                   .strict = shared_.strict(),
+                   .shuffled = o.shuffle,
+                   .listed = plan_->listed.has_value(),
+                   .world = o.world,
+                   .rank = o.rank};
     board.settled = settled_;
     board.taken = ItemSet(plan_->part.size(), true);  // all that is not this rank's to take
     board.taken->remove(plan_->part);

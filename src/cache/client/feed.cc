@@ -126,7 +126,7 @@ FeedImpl::Start FeedImpl::next_start(const FeedState& s) const {
 
 RunPlan FeedImpl::plan_run(const Start& start) const {
   const Shape shape = shape_of(start.remaining.count());
-  RankPart part = part_of_rank(start.remaining, shape, seed_, start.epoch);
+  RankPart part = part_of_rank(base_, start.remaining, shape, seed_, start.epoch);
   RunPlan plan{serial_ + 1,
                start.epoch,
                seed_,

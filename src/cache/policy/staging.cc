@@ -110,9 +110,10 @@ void StagingPlan::choose_leader() {
   std::optional<JobId> best;
   double best_pace = -1;
   for (const auto& [id, job] : jobs_) {
-    const bool active = std::any_of(job.ranks.begin(), job.ranks.end(),
-                                    [](const auto& r) { return r.second.active; });
-    if (!active) continue;
+    const bool may_lead = std::any_of(job.ranks.begin(), job.ranks.end(), [](const auto& r) {
+      return r.second.active && !r.second.listed;
+    });
+    if (!may_lead) continue;
     const double its = pace(job.ranks) * (leader_ == id ? 1.1 : 1.0);
     const bool better = its > best_pace || (its == best_pace && leader_ == id);
     if (better) best = id, best_pace = its;
@@ -298,12 +299,14 @@ void StagingPlan::drop_place(Place& place, std::vector<ItemId>& leaving) {
 void StagingPlan::drop_guests(std::vector<ItemId>& leaving) {
   Bytes bytes;
   for (const auto& [id, its] : guest_of_) bytes += its;
+  // When nobody leads, all of the window is theirs.
+  const Bytes most = leader_ ? window_ / 8 : window_;
   std::deque<Guest> staying;
   for (Guest& guest : guests_) {
     const bool wanted = wanted_by_any(guest.item);
     const bool served = guest.wanted && !wanted;
     // At least one stays however small the window: somebody is about to read it.
-    const bool too_many = bytes > window_ / 8 && guest.item != guests_.back().item;
+    const bool too_many = bytes > most && guest.item != guests_.back().item;
     guest.wanted = guest.wanted || wanted;
     if (!served && !too_many) {
       staying.push_back(guest);

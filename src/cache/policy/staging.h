@@ -34,6 +34,7 @@ struct JobId {
 struct RankBoard {
   std::uint64_t epoch = 0, order_seed = 0;
   bool strict = false, shuffled = true, active = true;
+  bool listed = false;  // its order is not known here: it never leads
   double items_per_second = 0;
   std::vector<std::uint64_t> settled{}, taken{};  // N bits each
   std::uint32_t taken_count = 0;                  // filled in by the plan
@@ -74,7 +75,8 @@ class StagingPlan {
   void failed(ItemId id);                // it will not come: its place is passed
   void evicted(ItemId id);               // it was here
   // A directed fetch has brought it for somebody who may have no board. It stays until those who
-  // wanted it have taken it, or until an eighth of the window is full of such items.
+  // wanted it have taken it, or until an eighth of the window (all of it, when nobody leads) is full
+  // of such items.
   void guest(ItemId id);
   // There is no room: all guests leave, for their stay is a courtesy.
   std::vector<ItemId> dismiss_guests();

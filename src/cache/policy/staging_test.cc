@@ -302,8 +302,28 @@ TEST_F(Staging, AGuestStaysUntilThoseWhoWantedItHaveTakenIt) {
   EXPECT_EQ(release(), std::vector{last});
 }
 
-TEST_F(Staging, GuestsNeverTakeMoreThanAnEighthOfTheWindow) {
+TEST_F(Staging, AJobWhoseOrderIsNotKnownNeverLeadsAndItsGuestsHaveTheWindow) {
   plan.set_window(Bytes(80));
+  board(kA).board.listed = true;
+  begin(kA, 0);
+  EXPECT_EQ(plan.leader(), std::nullopt);
+  EXPECT_TRUE(orders().empty());
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    plan.arrived(ItemId(i), false);
+    plan.guest(ItemId(i));
+  }
+  EXPECT_EQ(release().size(), 20u);
+  take(kA, ItemId(50));
+  EXPECT_EQ(release(), std::vector{ItemId(50)});
+  begin(kB, 0);
+  EXPECT_EQ(plan.leader(), kB);
+}
+
+TEST_F(Staging, GuestsNeverTakeMoreThanAnEighthOfTheWindowBesideALeader) {
+  plan.set_window(Bytes(80));
+  board(kA).taken = ItemSet(kN, true);
+  board(kA).board.items_per_second = 1;
+  tell(kA);
   for (std::uint32_t i = 0; i < 30; ++i) {
     plan.arrived(ItemId(i), false);
     plan.guest(ItemId(i));

@@ -245,7 +245,7 @@ TEST(StrictTest, RanksTogetherWalkOneOrder) {
     std::vector<std::unique_ptr<EpochSampler>> ranks;
     for (std::uint32_t rank = 0; rank < world; ++rank) {
       const Shape shape{.items = 60, .world = world, .rank = rank, .batch_size = batch};
-      const auto part = part_of_rank(ItemSet(60, true), shape, 8, 1);
+      const auto part = part_of_rank(ItemSet(60, true), ItemSet(60, true), shape, 8, 1);
       ranks.push_back(make_strict_sampler(
           {.seed = 8, .epoch = 1, .rank = rank, .batch_size = batch, .pads = part.pads}, part.items,
           true));

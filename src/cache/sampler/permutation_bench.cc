@@ -52,7 +52,7 @@ BENCHMARK(epoch_start)->Unit(benchmark::kMillisecond);
 void part_of_rank_fresh(benchmark::State& state) {
   const ItemSet remaining(kTenMillion, true);
   const Shape shape{.items = kTenMillion, .world = static_cast<std::uint32_t>(state.range(0))};
-  for (auto _ : state) benchmark::DoNotOptimize(part_of_rank(remaining, shape, 1, 0));
+  for (auto _ : state) benchmark::DoNotOptimize(part_of_rank(remaining, remaining, shape, 1, 0));
 }
 BENCHMARK(part_of_rank_fresh)->Arg(1)->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond);
 
@@ -60,7 +60,7 @@ void part_of_rank_resumed(benchmark::State& state) {
   ItemSet remaining(kTenMillion, true);
   for (std::uint32_t i = 0; i < kTenMillion; i += 2) remaining.erase(ItemId(i));
   const Shape shape{.items = remaining.count(), .world = 4};
-  for (auto _ : state) benchmark::DoNotOptimize(part_of_rank(remaining, shape, 1, 0));
+  for (auto _ : state) benchmark::DoNotOptimize(part_of_rank(remaining, remaining, shape, 1, 0));
 }
 BENCHMARK(part_of_rank_resumed)->Unit(benchmark::kMillisecond);
 

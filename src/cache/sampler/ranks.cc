@@ -73,6 +73,15 @@ ItemSet part_of_rest(const Deal& deal, const Shape& shape, const ItemSet& remain
   return part;
 }
 
+// The n-th of `base` in the order, which begins again at its end.
+ItemId pad_at(const Deal& deal, const ItemSet& base, std::uint32_t n) {
+  n %= base.count();
+  for (std::uint32_t place = 0;; ++place) {
+    const ItemId id = deal.at(place);
+    if (base.contains(id) && n-- == 0) return id;
+  }
+}
+
 }  // namespace
 
 std::uint32_t items_of_rank(const Shape& shape) {
@@ -87,8 +96,8 @@ std::uint32_t batches_of_rank(const Shape& shape) {
   return shape.drop_last || items % shape.batch_size == 0 ? whole : whole + 1;
 }
 
-RankPart part_of_rank(const ItemSet& remaining, const Shape& shape, std::uint64_t seed,
-                      std::uint64_t epoch) {
+RankPart part_of_rank(const ItemSet& base, const ItemSet& remaining, const Shape& shape,
+                      std::uint64_t seed, std::uint64_t epoch) {
   CHECK(shape.items == remaining.count());
   const std::uint32_t n = remaining.size();
   const Deal deal(n, shape.shuffle, seed, epoch);
@@ -97,7 +106,7 @@ RankPart part_of_rank(const ItemSet& remaining, const Shape& shape, std::uint64_
                                    : part_of_rest(deal, shape, remaining),
                 {}};
   if (items_of_rank(shape) > own_items(shape)) {
-    part.pads.push_back(deal.at((shape.rank - shape.items % shape.world) % n));
+    part.pads.push_back(pad_at(deal, base, shape.rank - shape.items % shape.world));
   }
   return part;
 }

@@ -37,8 +37,9 @@ struct RankPart {
 // This rank's part of `remaining`: places r, r+W, … of it in the order of the strict permutation
 // (seed, epoch), which knows nothing of where items live. The parts of all ranks are disjoint and
 // cover it (kPad, kKeep). A strict run that resumes gets the deal that it would have had. A pad is
-// one of the first items of that order, as in torch. shape.items is that of `remaining`.
-RankPart part_of_rank(const ItemSet& remaining, const Shape& shape, std::uint64_t seed,
-                      std::uint64_t epoch);
+// one of the first items of that order, as in torch, and of `base`: the items of the whole epoch,
+// all or a subset. shape.items is that of `remaining`.
+RankPart part_of_rank(const ItemSet& base, const ItemSet& remaining, const Shape& shape,
+                      std::uint64_t seed, std::uint64_t epoch);
 
 }  // namespace quiver::cache

@@ -18,7 +18,7 @@ std::vector<RankPart> parts_of(const ItemSet& remaining, Shape shape, std::uint6
   std::vector<RankPart> parts;
   shape.items = remaining.count();
   for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) {
-    parts.push_back(part_of_rank(remaining, shape, seed, epoch));
+    parts.push_back(part_of_rank(ItemSet(remaining.size(), true), remaining, shape, seed, epoch));
   }
   return parts;
 }
@@ -53,7 +53,7 @@ TEST(S2Counts, SamplersMakeTheBatchesThatWereAnnounced) {
       shape.uneven = static_cast<Uneven>(code % 3);
       shape.drop_last = code / 60 == 1;
       for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) {
-        const RankPart part = part_of_rank(all, shape, 1, 2);
+        const RankPart part = part_of_rank(all, all, shape, 1, 2);
         const EpochOptions options{.seed = 1,
                                    .epoch = 2,
                                    .rank = shape.rank,
@@ -102,6 +102,20 @@ TEST(S9Parts, UnshuffledPartsAreTorchs) {
   EXPECT_EQ(parts[2].pads, std::vector<ItemId>{ItemId(0)});
   const auto many = parts_of(ItemSet(2, true), {.world = 8, .shuffle = false}, 0, 0);
   EXPECT_EQ(many[7].pads, std::vector<ItemId>{ItemId(1)});  // 0 1 | 0 1 0 1 0 1
+}
+
+TEST(S9Parts, PadsOfASubsetAreOfTheSubset) {
+  for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
+    const ItemSet base = testing::resident_part(60, 0.4, epoch);
+    ItemSet remaining = base;
+    remaining.remove(testing::resident_part(60, 0.5, epoch + 1));
+    for (Shape shape{.items = remaining.count(), .world = 7}; shape.rank < 7; ++shape.rank) {
+      shape.shuffle = epoch % 2 == 0;
+      for (const ItemId id : part_of_rank(base, remaining, shape, 1, epoch).pads) {
+        ASSERT_TRUE(base.contains(id));
+      }
+    }
+  }
 }
 
 // A pad is one more item drawn at random: no item is favoured.

@@ -26,7 +26,8 @@ class Leg {
     shape.drop_last = job.drop_last;
     shape.uneven = job.uneven;
     for (shape.rank = 0; shape.rank < world; ++shape.rank) {
-      const RankPart part = part_of_rank(remaining, shape, job.seed, from.epoch);
+      const RankPart part =
+          part_of_rank(ItemSet(job.items, true), remaining, shape, job.seed, from.epoch);
       const EpochOptions options{.seed = job.seed,
                                  .epoch = from.epoch,
                                  .rank = shape.rank,

@@ -17,6 +17,7 @@ void Control::look_at_boards(DatasetState& dataset, Instant now) {
       board.strict = (*copy)->epoch.strict;
       board.shuffled = (*copy)->epoch.shuffled;
       board.active = (*copy)->epoch.active;
+      board.listed = (*copy)->epoch.listed;
       board.items_per_second = (*copy)->items_per_second;
       board.settled = std::move((*copy)->settled);
       board.taken = std::move((*copy)->taken);

@@ -16,7 +16,7 @@ inline constexpr std::size_t kBoardItems = 12, kRate = 16, kBatch = 24;
 inline constexpr std::size_t kHalfHeader = 64;
 inline constexpr std::size_t kSequence = 0, kEpoch = 8, kOrderSeed = 16, kWorld = 24, kRank = 28,
                              kFlags = 32;
-inline constexpr std::uint32_t kStrict = 1, kShuffled = 2, kActive = 4;
+inline constexpr std::uint32_t kStrict = 1, kShuffled = 2, kActive = 4, kListed = 8;
 
 constexpr std::size_t board_words(std::uint32_t items) {
   return (std::size_t{items} + 63) / 64;

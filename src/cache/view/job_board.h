@@ -30,6 +30,7 @@ struct BoardEpoch {
   bool strict = false;           // the order is the strict permutation, else a fetch order
   bool shuffled = true;          // strict and not shuffled: ascending
   bool active = true;            // false: the epoch is over and nothing more is wanted
+  bool listed = false;           // the order is a list that only the rank knows: it asks for items
   std::uint32_t world = 1, rank = 0;
 };
 

@@ -60,9 +60,10 @@ Status parse_half(ByteSpan half, std::uint32_t items, BoardCopy& copy) {
                 .strict = (flags & kStrict) != 0,
                 .shuffled = (flags & kShuffled) != 0,
                 .active = (flags & kActive) != 0,
+                .listed = (flags & kListed) != 0,
                 .world = load<std::uint32_t>(half, kWorld),
                 .rank = load<std::uint32_t>(half, kRank)};
-  if (flags > (kStrict | kShuffled | kActive) || copy.epoch.rank >= copy.epoch.world) {
+  if (flags > (kStrict | kShuffled | kActive | kListed) || copy.epoch.rank >= copy.epoch.world) {
     return error(Code::kCorrupt, "the job board has a rank or flags that cannot be");
   }
   const std::size_t words = board_words(items);

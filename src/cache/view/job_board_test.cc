@@ -55,6 +55,9 @@ TEST_F(JobBoardTest, TellsWhatTheRankDoes) {
   EXPECT_EQ(got.taken, (Words{5, 8 | std::uint64_t{1} << 35}));
   writer.end();
   EXPECT_FALSE(copy().epoch.active);
+  EXPECT_FALSE(copy().epoch.listed);
+  writer.begin({.listed = true}, Words{0, 0}, Words{0, 0});
+  EXPECT_TRUE(copy().epoch.listed);
 }
 
 TEST_F(JobBoardTest, TheLastBegunIsNewestWhateverItsEpoch) {
@@ -85,7 +88,7 @@ TEST_F(JobBoardTest, NonsenseIsCorrupt) {
   poke(half + layout::kWorld, 1);
   EXPECT_TRUE(corrupt()) << "rank 1 of 1";
   poke(half + layout::kWorld, 2);
-  poke(half + layout::kFlags, 8);
+  poke(half + layout::kFlags, 16);
   EXPECT_TRUE(corrupt());
   poke(half + layout::kFlags, 0);
   EXPECT_FALSE(corrupt());

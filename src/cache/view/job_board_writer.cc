@@ -47,7 +47,7 @@ void JobBoardWriter::begin(const BoardEpoch& epoch, const std::vector<std::uint6
   u32(m, half + kWorld).store(epoch.world, std::memory_order_release);
   u32(m, half + kRank).store(epoch.rank, std::memory_order_release);
   const std::uint32_t flags = (epoch.strict ? kStrict : 0) | (epoch.shuffled ? kShuffled : 0) |
-                              (epoch.active ? kActive : 0);
+                              (epoch.active ? kActive : 0) | (epoch.listed ? kListed : 0);
   u32(m, half + kFlags).store(flags, std::memory_order_release);
   for (std::size_t i = 0; i < words; ++i) {
     u64(m, half + kHalfHeader + 8 * i).store(settled[i], std::memory_order_release);
