@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <stop_token>
 #include <string>
 
@@ -23,6 +24,7 @@ struct Command {
 
 struct DigestArguments {
   std::string url, layout = "image_folder", manifest;
+  bool fresh = false, allow_empty = false;
 };
 
 // The exit status is that of success (0) unless it says otherwise.
@@ -34,12 +36,22 @@ Result<int> run_evict(const Command& command, const std::string& target, bool al
 Result<int> run_stop(const Command& command);
 Result<int> run_explain(const Command& command);
 
+// An address as it was written: a path may be relative to the working directory.
+std::string address_of(const std::string& written);
+
 // A manifest's path, or the URL of which one was made.
 Result<std::shared_ptr<const cache::Manifest>> manifest_of(const Command& command,
                                                            const std::string& target);
 
 // kUnavailable, as a sentence, when no daemon runs; `start`: start one then.
 Result<cache::Greeted> daemon_of(const Command& command, bool start);
+Error no_daemon(const cache::DaemonAddress& address);
+
+// What the daemon says of itself, with at least disk, memory, datasets and unclaimed.
+Result<nlohmann::json> status_of(const Command& command, cache::Greeted& daemon);
+
+// What --json says of a failure, as the value of "error".
+nlohmann::json error_json(const Error& failure);
 
 // Waits up to a minute for the answer.
 template <class R, class M>

@@ -20,8 +20,8 @@ class Progress {
   const Clock& clock_;
   const std::string what_;
   const bool quiet_, terminal_;
-  Instant next_{};
-  bool open_ = false;
+  Instant next_;
+  bool open_ = false, finished_ = false;
 };
 
 }  // namespace quiver

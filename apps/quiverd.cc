@@ -1,13 +1,18 @@
 // quiverd: the daemon of a node. Wires the parts and waits for a signal.
+#include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <thread>
 
+#include "cache/client/user_settings.h"
 #include "cache/server/server.h"
 #include "exit_status.h"
+#include "io/capped_log.h"
 #include "io/process.h"
 
 namespace quiver {
@@ -18,11 +23,10 @@ constexpr const char* kUsage =
     "\n"
     "  quiverd --cache-dir DIR --socket PATH [--SETTING VALUE]...\n"
     "\n"
-    "Settings: disk-limit, disk-floor, memory-limit, window, fetch-concurrency, rate-limit, "
-    "verify,\n"
-    "idle-timeout, log-level; `quiver explain` says what each means. It is started by itself "
-    "where\n"
-    "it is needed, serves its own user only, and stops on SIGTERM, SIGINT or `quiver stop`.\n";
+    "Settings: disk-limit, disk-floor, memory-limit, window, fetch-concurrency, max-connections,\n"
+    "rate-limit, verify, idle-timeout, log-level; `quiver explain` says what each means. It is\n"
+    "started by itself where it is needed, serves its own user only, and stops on SIGTERM, SIGINT\n"
+    "or `quiver stop`.\n";
 
 // "--disk-limit 20GB" and "--disk-limit=20GB" become disk_limit → 20GB.
 Result<std::map<std::string, std::string>> arguments_of(int argc, char** argv) {
@@ -57,10 +61,26 @@ void wait_for_signals(const sigset_t& signals, std::stop_source& stop, std::stop
   }
 }
 
+// A daemon needs a descriptor for each connection, segment and fetch: as many as it may have, and
+// no more connections than that bears.
+void use_descriptors(Settings& settings, LogSink& sink) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) < 0) return;
+  files.rlim_cur = files.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &files) < 0) ::getrlimit(RLIMIT_NOFILE, &files);
+  const auto half = static_cast<int>(std::min<rlim_t>(files.rlim_cur / 2, 1 << 20));
+  if (settings.max_connections <= half) return;
+  log(sink, LogLevel::kWarning,
+      "max_connections is {} instead of {}: the limit of open files (ulimit -n) is {}", half,
+      settings.max_connections, files.rlim_cur);
+  settings.max_connections = std::max(half, 1);
+}
+
 Status run(const std::map<std::string, std::string>& arguments, const sigset_t& signals) {
   cache::DaemonOptions options;
   options.settings =
       TRY(load_settings(arguments, [](const std::string&) { return std::nullopt; }, {}, {}));
+  if (Status ok = cache::make_paths_absolute(options.settings); !ok) return ok;
   options.cache_directory = options.settings.cache_dir;
   options.socket_path = options.settings.socket;
   if (options.cache_directory.empty() || options.socket_path.empty()) {
@@ -72,7 +92,8 @@ Status run(const std::map<std::string, std::string>& arguments, const sigset_t& 
 
   io::RealFiles files;
   RealClock clock;
-  StderrLog sink(options.settings.log_level);
+  io::CappedLog sink(options.settings.log_level, options.cache_directory + "/quiverd.log");
+  use_descriptors(options.settings, sink);
   const auto http = io::make_curl_transport(options.settings.fetch_concurrency + 2);
   auto daemon = cache::Daemon::start(options, {files, *http, clock, sink});
   if (!daemon && daemon.error().code == Code::kUnavailable) {
@@ -103,6 +124,10 @@ int main(int argc, char** argv) {
     std::puts(cache::kSoftware);
     return 0;
   }
+  // What is large goes back to the system when it is freed, and threads share their heaps: else the
+  // process holds far more than memory_limit after a few large items.
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  mallopt(M_ARENA_MAX, 4);
   // Before any thread is made, so that only the one that waits for them gets them.
   sigset_t signals;
   sigemptyset(&signals);

@@ -120,6 +120,10 @@ class RankState:
     @property
     def delivered_before(self) -> int: ...
 
+    def delivered_ids(self) -> list[int]: ...
+
+    def ids_before(self) -> list[int]: ...
+
     @property
     def chain(self) -> str: ...
 
@@ -230,6 +234,53 @@ def digest(url: str, *, layout: str, path: str, settings: Settings, credentials:
 
 def manifest_path_for(url: str, layout: str, settings: Settings, credentials: Credentials) -> str: ...
 
+class ByReference:
+    """While it lives, a batch is pickled by reference."""
+
+    def __reduce__(self) -> tuple[object, ...]: ...
+
+class Batch:
+    """A batch in this process; keeps its memory."""
+
+    def __init__(self, feed: int, ticket: int) -> None: ...
+
+    def __reduce__(self) -> tuple[object, ...]: ...
+
+    def by_reference(self) -> ByReference:
+        """
+        Until it has been pickled this thread pickles the batch's samples by reference.
+        """
+
+    @property
+    def ticket(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def abandoned(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def ids(self) -> list[int]: ...
+
+    def contents(self) -> list[Sample | Exception]: ...
+
+class FeedReader:
+    """Reads tickets, in the owner's process or in a worker."""
+
+    @staticmethod
+    def attach(fd: int) -> FeedReader: ...
+
+    def wait(self, ticket: int, timeout: float) -> Batch | None: ...
+
+    def release(self) -> None:
+        """At a worker's end: lets go of all batches, whoever holds them still."""
+
 class EpochReport:
     """Where the time and the bytes of an epoch went."""
 
@@ -269,36 +320,6 @@ class EpochReport:
     @property
     def degraded(self) -> bool: ...
 
-class Batch:
-    """A batch in this process; keeps its memory."""
-
-    @property
-    def ticket(self) -> int: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def step(self) -> int: ...
-
-    @property
-    def abandoned(self) -> bool: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def ids(self) -> list[int]: ...
-
-    def contents(self) -> list[Sample | Exception]: ...
-
-class FeedReader:
-    """Reads tickets, in the owner's process or in a worker."""
-
-    @staticmethod
-    def attach(fd: int) -> FeedReader: ...
-
-    def wait(self, ticket: int, timeout: float) -> Batch | None: ...
-
 class Feed:
     """The batches of one rank, drawn and read ahead."""
 
@@ -313,6 +334,8 @@ class Feed:
     def batches(self) -> int: ...
 
     def begin_epoch(self) -> None: ...
+
+    def abandon(self) -> None: ...
 
     def issue(self) -> int | None: ...
 

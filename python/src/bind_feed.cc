@@ -1,20 +1,15 @@
-#include <fcntl.h>
-
 #include <algorithm>
 
+#include "batch.h"
 #include "cache/client/feed.h"
-#include "sample.h"
 #include "uneven.h"
 
 namespace quiver::py {
 namespace {
 
-using cache::BatchView;
 using cache::EpochReport;
-using cache::FedItem;
 using cache::Feed;
 using cache::FeedOptions;
-using cache::FeedReader;
 
 Duration seconds(double s) {
   return Duration(static_cast<std::int64_t>(s * 1e9));
@@ -31,50 +26,6 @@ std::vector<ItemId> items_from(const std::vector<std::uint32_t>& ids) {
   items.reserve(ids.size());
   for (const std::uint32_t id : ids) items.emplace_back(id);
   return items;
-}
-
-// One Sample per item, in order; where reading failed, the exception object instead.
-nb::list contents(const BatchView& batch) {
-  const nb::object owner = keep_alive(batch.block);
-  PyObject* list = PyList_New(static_cast<Py_ssize_t>(batch.items.size()));
-  if (list == nullptr) nb::raise_python_error();
-  nb::list result = nb::steal<nb::list>(list);
-  for (std::size_t i = 0; i < batch.items.size(); ++i) {
-    const FedItem& item = batch.items[i];
-    PyObject* object = item.failed ? exception_class(item.code)(item.error.c_str()).release().ptr()
-                                   : new_sample(item.data, item.id.value, owner.ptr());
-    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), object);
-  }
-  return result;
-}
-
-std::vector<std::uint32_t> ids_of(const BatchView& batch) {
-  std::vector<std::uint32_t> ids;
-  ids.reserve(batch.items.size());
-  for (const FedItem& item : batch.items) ids.push_back(item.id.value);
-  return ids;
-}
-
-struct PyReader {
-  OwnedHere<std::shared_ptr<FeedReader>> reader;
-};
-
-PyReader attach(int fd) {
-  return {OwnedHere(blocking([&]() -> Result<std::shared_ptr<FeedReader>> {
-    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (own < 0) return os_error(errno, "duplicating the feed's descriptor");
-    return FeedReader::attach(io::Fd(own));
-  }))};
-}
-
-// None when the time is over.
-std::optional<BatchView> wait(const PyReader& self, std::uint64_t ticket, double timeout) {
-  auto result = [&] {
-    nb::gil_scoped_release release;
-    return (*self.reader)->wait(ticket, seconds(timeout));
-  }();
-  if (!result && result.error().code == Code::kTimeout) return std::nullopt;
-  return unwrap(std::move(result));
 }
 
 // The feed, with what must outlive it. Destroying it joins threads: without the GIL.
@@ -126,6 +77,7 @@ void make_feed(PyFeed* self, const PyDataset& dataset, std::uint32_t batch_size,
   auto feed = blocking([&] {
     return Feed::create(handle.dataset, std::move(options), handle.world->environment());
   });
+  register_feed(feed->reader());
   new (self) PyFeed{OwnedHere(Fed(handle.world, std::move(feed)))};
 }
 
@@ -162,26 +114,10 @@ void bind_report(nb::module_& m) {
       .def_ro("degraded", &EpochReport::degraded);
 }
 
-void bind_reader(nb::module_& m) {
-  nb::class_<BatchView>(m, "Batch", "A batch in this process; keeps its memory.")
-      .def_ro("ticket", &BatchView::ticket)
-      .def_ro("epoch", &BatchView::epoch)
-      .def_ro("step", &BatchView::step)
-      .def_ro("abandoned", &BatchView::abandoned)
-      .def("__len__", [](const BatchView& b) { return b.items.size(); })
-      .def_prop_ro("ids", ids_of)
-      .def("contents", contents, nb::sig("def contents(self) -> list[Sample | Exception]"));
-  nb::class_<PyReader>(m, "FeedReader", "Reads tickets, in the owner's process or in a worker.")
-      .def_static("attach", attach, nb::arg("fd"))
-      .def("wait", wait, nb::arg("ticket"), nb::arg("timeout"),
-           nb::sig("def wait(self, ticket: int, timeout: float) -> Batch | None"));
-}
-
 }  // namespace
 
 void bind_feed(nb::module_& m) {
   bind_report(m);
-  bind_reader(m);
   const FeedOptions defaults;
   nb::class_<PyFeed>(m, "Feed", "The batches of one rank, drawn and read ahead.")
       .def("__init__", make_feed, nb::arg("dataset"), nb::kw_only(), nb::arg("batch_size"),
@@ -192,9 +128,16 @@ void bind_feed(nb::module_& m) {
            nb::arg("reader_threads") = defaults.reader_threads,
            nb::arg("memory_limit") = defaults.memory_limit.value, nb::arg("job") = nb::bytes("", 0))
       .def_prop_ro("shared_fd", [](const PyFeed& s) { return s->shared_fd(); })
-      .def("reader", [](const PyFeed& s) { return PyReader{OwnedHere(s->reader())}; })
+      .def(
+          "reader", [](const PyFeed& s) { return make_reader(s->reader()); },
+          nb::sig("def reader(self) -> FeedReader"))
       .def_prop_ro("batches", [](const PyFeed& s) { return s->batches(); })
       .def("begin_epoch", [](PyFeed& s) { blocking([&] { return s->begin_epoch(); }); })
+      .def("abandon",
+           [](PyFeed& s) {
+             nb::gil_scoped_release release;
+             s->abandon();
+           })
       .def("issue", [](PyFeed& s) { return s->issue(); })
       .def(
           "delivered", [](PyFeed& s, std::uint64_t t, std::uint32_t n) { s->delivered(t, n); },

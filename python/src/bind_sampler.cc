@@ -6,6 +6,7 @@
 namespace quiver::py {
 namespace {
 
+using cache::ItemSet;
 using cache::RankState;
 
 std::string_view bytes_of(const nb::bytes& b) {
@@ -49,6 +50,13 @@ cache::Uneven uneven_from(const std::string& text) {
   raise(error(Code::kInvalid, "uneven='{}': use 'pad', 'drop' or 'keep'", text));
 }
 
+std::vector<std::uint32_t> ids_in(const ItemSet& set) {
+  std::vector<std::uint32_t> ids;
+  ids.reserve(set.count());
+  set.for_each([&](ItemId id) { ids.push_back(id.value); });
+  return ids;
+}
+
 void bind_sampler(nb::module_& m) {
   nb::class_<RankState>(m, "RankState", "The part of one rank in a checkpoint.")
       .def_static(
@@ -73,6 +81,8 @@ void bind_sampler(nb::module_& m) {
       .def_prop_ro("delivered", [](const RankState& s) { return s.delivered.count(); })
       .def_prop_ro("delivered_before",
                    [](const RankState& s) { return s.delivered_before.count(); })
+      .def("delivered_ids", [](const RankState& s) { return ids_in(s.delivered); })
+      .def("ids_before", [](const RankState& s) { return ids_in(s.delivered_before); })
       .def_prop_ro("chain", [](const RankState& s) { return s.chain.hex(); });
   nb::class_<PyChain>(m, "DeliveryChain", "SHA-256 over what was delivered.")
       .def(

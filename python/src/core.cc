@@ -10,5 +10,6 @@ NB_MODULE(_core, m) {
   py::bind_sampler(m);
   py::bind_dataset(m);
   py::bind_digest(m);
+  py::bind_batch(m);
   py::bind_feed(m);
 }

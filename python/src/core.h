@@ -96,6 +96,7 @@ void bind_settings(nb::module_& m);
 void bind_sample(nb::module_& m);
 void bind_dataset(nb::module_& m);
 void bind_digest(nb::module_& m);
+void bind_batch(nb::module_& m);
 void bind_feed(nb::module_& m);
 void bind_sampler(nb::module_& m);
 

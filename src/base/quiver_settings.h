@@ -26,6 +26,7 @@ struct Settings {
   std::string manifest_dir;
 
   int fetch_concurrency = 16;
+  int max_connections = 1024;
   Bytes rate_limit;  // per second; 0: none
   std::string endpoint;
   std::string region;

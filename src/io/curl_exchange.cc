@@ -71,6 +71,7 @@ Status CurlExchange::prepare() {
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &CurlExchange::on_body);
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, this);
   prepare_tls();
+  prepare_proxy();
   prepare_signature();
   if (auto ready = prepare_method(); !ready) return ready;
   return prepare_headers();
@@ -136,6 +137,15 @@ void CurlExchange::prepare_tls() {
   }
   curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, request_.verify_tls ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, request_.verify_tls ? 2L : 0L);
+}
+
+// Both options are always set, if to nothing: else libcurl looks into the environment.
+void CurlExchange::prepare_proxy() {
+  const bool tls = request_.url.starts_with("https:");
+  const HttpProxies& proxies = request_.proxies;
+  CURL* easy = handle_.easy.get();
+  curl_easy_setopt(easy, CURLOPT_PROXY, (tls ? proxies.https : proxies.http).c_str());
+  curl_easy_setopt(easy, CURLOPT_NOPROXY, proxies.except.c_str());
 }
 
 void CurlExchange::prepare_signature() {

@@ -50,6 +50,7 @@ class CurlExchange {
   Status prepare_method();
   Status prepare_headers();
   void prepare_tls();
+  void prepare_proxy();
   void prepare_signature();
   Result<CURLcode> drive(std::stop_token stop);
   std::optional<Error> overdue(SteadyTime start) const;

@@ -24,7 +24,7 @@ std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
 }
 
 struct Step {
-  std::string url;
+  std::string url, host;
   bool same_server;  // scheme, host and port
 };
 
@@ -47,11 +47,12 @@ Result<Step> follow(const std::string& base, const std::string& location) {
     return error(Code::kDenied, "a redirect from https to {}://{}; name the server directly",
                  after[0], after[1]);
   }
-  return Step{part(url.get(), CURLUPART_URL), before == after};
+  return Step{part(url.get(), CURLUPART_URL), after[1], before == after};
 }
 
-void drop_credentials(HttpRequest& request) {
-  request.sign.reset();
+// A signature is made anew for each host and gives no secret away; what is in the headers does.
+void drop_credentials(HttpRequest& request, const std::string& host) {
+  if (!request.signs_for || !request.signs_for(host)) request.sign.reset();
   std::erase_if(request.headers, [](const auto& header) {
     std::string name = header.first;
     std::transform(name.begin(), name.end(), name.begin(), ::tolower);
@@ -59,9 +60,10 @@ void drop_credentials(HttpRequest& request) {
   });
 }
 
-bool is_redirect(const HttpResponse& answer) {
+bool leads_on(const HttpRequest& request, const HttpResponse& answer) {
   const int s = answer.status;
-  return s == 301 || s == 302 || s == 303 || s == 307 || s == 308;
+  const bool redirect = s == 301 || s == 302 || s == 303 || s == 307 || s == 308;
+  return redirect && request.max_redirects > 0 && (!request.follows || request.follows(answer));
 }
 
 // Owns a pool of handles, each with its connections; a call takes one for its duration, the most
@@ -120,19 +122,19 @@ class CurlTransport final : public HttpTransport {
                                          const BodySink& sink, std::stop_token stop) {
     HttpRequest step = request;
     step.on_headers = [&](const HttpResponse& answer) -> Status {
-      const bool final = request.max_redirects == 0 || !is_redirect(answer);
+      const bool final = !leads_on(request, answer);
       return final && request.on_headers ? request.on_headers(answer) : Status{};
     };
     for (;;) {
       auto answer = TRY(CurlExchange(handle, step, sink).run(stop));
       const std::string location(answer.header("location"));
-      if (request.max_redirects == 0 || !is_redirect(answer) || location.empty()) return answer;
+      if (!leads_on(request, answer) || location.empty()) return answer;
       if (step.max_redirects-- == 0) {
         return error(Code::kInvalid, "{} redirects more than {} times", request.url,
                      request.max_redirects);
       }
       auto next = TRY(follow(step.url, location));
-      if (!next.same_server) drop_credentials(step);
+      if (!next.same_server) drop_credentials(step, next.host);
       step.url = std::move(next.url);
     }
   }

@@ -247,6 +247,29 @@ TEST_F(CurlTransportTest, RedirectsKeepTheRangeAndNeverCarryCredentialsToAnother
   EXPECT_EQ(other.requests().back().header("x-amz-security-token"), "");
 }
 
+TEST_F(CurlTransportTest, OnlyTheRequestNamesProxies) {
+  ScriptedHttp proxy([](const ScriptedRequest&) { return ScriptedReply{.body = "by proxy"}; });
+  ScriptedHttp server([](const ScriptedRequest&) { return ScriptedReply{.body = "direct"}; });
+  HttpRequest request;
+  request.url = server.url() + "/k";
+  for (const char* name : {"http_proxy", "all_proxy"}) setenv(name, "http://127.0.0.1:1", 1);
+  auto body = [&] {
+    auto answer = http->perform(request, nullptr, {});
+    return answer ? answer->body : answer.error().message;
+  };
+  EXPECT_EQ(body(), "direct");
+  request.proxies.https = proxy.url();
+  EXPECT_EQ(body(), "direct");
+  request.proxies.http = proxy.url();
+  EXPECT_EQ(body(), "by proxy");
+  EXPECT_EQ(proxy.requests().back().target, request.url);
+  setenv("no_proxy", "127.0.0.1", 1);
+  EXPECT_EQ(body(), "by proxy");
+  request.proxies.except = "localhost,127.0.0.1";
+  EXPECT_EQ(body(), "direct");
+  for (const char* name : {"http_proxy", "all_proxy", "no_proxy"}) unsetenv(name);
+}
+
 TEST_F(CurlTransportTest, ALoopOfRedirectsEnds) {
   ScriptedHttp server([](const ScriptedRequest&) {
     return ScriptedReply{.status = 301, .headers = {{"Location", "/again"}}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 namespace quiver::io {
@@ -53,14 +54,20 @@ std::optional<FileFault> FaultyFiles::hit(State& state, FileOp op, const std::st
 }
 
 std::optional<FileFault> FaultyFiles::hit(FileOp op, const std::string& path) {
-  return state_.with([&](State& s) { return hit(s, op, path); });
+  return stalled(state_.with([&](State& s) { return hit(s, op, path); }));
 }
 
 std::optional<FileFault> FaultyFiles::hit(FileOp op, int fd) {
-  return state_.with([&](State& s) {
+  return stalled(state_.with([&](State& s) {
     const auto it = s.paths.find(fd);
     return hit(s, op, it == s.paths.end() ? std::string() : it->second);
-  });
+  }));
+}
+
+std::optional<FileFault> FaultyFiles::stalled(std::optional<FileFault> fault) {
+  if (!fault || fault->stall.count() == 0) return fault;
+  std::this_thread::sleep_for(fault->stall);
+  return std::nullopt;
 }
 
 std::size_t FaultyFiles::take_capacity(std::size_t wanted) {

@@ -1,6 +1,7 @@
 // Files that fail as told: for the tests of everything that touches a disk.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -38,6 +39,8 @@ struct FileFault {
   // that many bytes and then fails with errno_value; without it nothing happens but the error.
   int errno_value = 5;  // EIO
   std::optional<std::size_t> shorten = std::nullopt;
+  // The call takes this much longer and then succeeds: a disk that stalls.
+  std::chrono::milliseconds stall{0};
 };
 
 // Passes calls on to `files`, except those that a fault hits. Borrows `files`, which must outlive
@@ -83,6 +86,7 @@ class FaultyFiles final : public Files {
   std::optional<FileFault> hit(FileOp op, const std::string& path);
   std::optional<FileFault> hit(FileOp op, int fd);
   static std::optional<FileFault> hit(State& state, FileOp op, const std::string& path);
+  static std::optional<FileFault> stalled(std::optional<FileFault> fault);
   std::size_t take_capacity(std::size_t wanted);
 
   Files& files_;

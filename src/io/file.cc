@@ -24,18 +24,34 @@ auto retry(F&& call) {
   }
 }
 
-// Errors are rare, so the name of a descriptor is looked up only then.
-Error fd_error(int errno_value, std::string_view doing, int fd) {
+constexpr std::string_view kDescriptors = "/proc/self/fd/";
+
+// The name of an open file; empty when it is not known.
+std::string name_of(std::string_view descriptor) {
   std::array<char, 4096> path{};
-  const auto n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path.data(), path.size());
-  if (n < 0) return os_error(errno_value, fmt::format("{} descriptor {}", doing, fd));
-  return os_error(
-      errno_value,
-      fmt::format("{} {}", doing, std::string_view(path.data(), static_cast<std::size_t>(n))));
+  const std::string link = fmt::format("{}{}", kDescriptors, descriptor);
+  const auto n = ::readlink(link.c_str(), path.data(), path.size());
+  return n < 0 ? "" : std::string(path.data(), static_cast<std::size_t>(n));
+}
+
+// A path that begins at a descriptor, as people know it.
+std::string readable(const std::string& path) {
+  if (!path.starts_with(kDescriptors)) return path;
+  const std::string_view rest = std::string_view(path).substr(kDescriptors.size());
+  const auto end = std::min(rest.find('/'), rest.size());
+  const std::string name = name_of(rest.substr(0, end));
+  return name.empty() ? path : fmt::format("{}{}", name, rest.substr(end));
+}
+
+// Errors are rare, so names are looked up only then.
+Error fd_error(int errno_value, std::string_view doing, int fd) {
+  const std::string name = name_of(fmt::format("{}", fd));
+  if (name.empty()) return os_error(errno_value, fmt::format("{} descriptor {}", doing, fd));
+  return os_error(errno_value, fmt::format("{} {}", doing, name));
 }
 
 Error path_error(int errno_value, std::string_view doing, const std::string& path) {
-  return os_error(errno_value, fmt::format("{} {}", doing, path));
+  return os_error(errno_value, fmt::format("{} {}", doing, readable(path)));
 }
 
 FileInfo to_info(const struct stat& s) {
@@ -46,6 +62,7 @@ FileInfo to_info(const struct stat& s) {
       .device = s.st_dev,
       .inode = s.st_ino,
       .mode = s.st_mode,
+      .uid = s.st_uid,
       .is_directory = S_ISDIR(s.st_mode),
       .is_regular = S_ISREG(s.st_mode),
   };
@@ -159,7 +176,7 @@ Status RealFiles::make_directories(const std::string& path, mode_t mode) {
 
 Status RealFiles::rename(const std::string& from, const std::string& to) {
   if (retry([&] { return ::rename(from.c_str(), to.c_str()); }) < 0) {
-    return os_error(errno, fmt::format("renaming {} to {}", from, to));
+    return path_error(errno, "renaming", fmt::format("{} to {}", readable(from), readable(to)));
   }
   return {};
 }

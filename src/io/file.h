@@ -44,6 +44,7 @@ struct FileInfo {
   std::int64_t mtime_ns = 0;
   std::uint64_t device = 0, inode = 0;
   std::uint32_t mode = 0;
+  std::uint32_t uid = 0;  // of the owner
   bool is_directory = false, is_regular = false;
 };
 

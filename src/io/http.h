@@ -33,6 +33,12 @@ struct SigV4 {
   std::string access_key, secret_key, session_token, region, service = "s3";
 };
 
+// As curl's variables http_proxy, https_proxy and no_proxy have them; empty: none. Those of this
+// process's own environment never count.
+struct HttpProxies {
+  std::string http, https, except;
+};
+
 struct HttpRequest {
   std::string method = "GET";
   std::string url;  // with the path and query already encoded as they are to be signed and sent
@@ -43,6 +49,11 @@ struct HttpRequest {
   bool verify_tls = true;
   bool path_as_is = true;  // '..' and '//' in a key are bytes, not navigation
   int max_redirects = 0;   // Range is sent again, credentials never to another host
+  // Which redirects are followed, by their answer; the others are the result. Empty: all.
+  std::function<bool(const HttpResponse&)> follows;
+  // Other hosts that a redirected request is signed for, anew; empty: none.
+  std::function<bool(std::string_view host)> signs_for;
+  HttpProxies proxies;
   std::chrono::milliseconds connect_timeout{5000};
   // The transfer is given up when fewer than 1 byte/s arrive for this long, or in all after total.
   std::chrono::milliseconds stall_timeout{30000};

@@ -150,6 +150,13 @@ std::optional<std::string> environment(const std::string& name) {
   return value;
 }
 
+Result<std::string> absolute_path(const std::string& path) {
+  std::error_code failed;
+  auto whole = std::filesystem::absolute(path, failed);
+  if (!failed) return whole.lexically_normal().string();
+  return error(Code::kIo, "the working directory is gone, and '{}' is relative to it", path);
+}
+
 std::vector<std::string> environment_names() {
   std::vector<std::string> names;
   for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
@@ -180,8 +187,8 @@ Result<pid_t> spawn_detached(
   RealFiles files;
   const std::string program = TRY(find_program(argv[0]));
   const Fd null = TRY(above_standard(files.open("/dev/null", O_RDONLY, 0)));
-  const Fd output =
-      TRY(above_standard(files.open(output_path, O_WRONLY | O_CREAT | O_APPEND, 0600)));
+  const Fd output = TRY(
+      above_standard(files.open(output_path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600)));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) < 0) return os_error(errno, "making a pipe");
   Fd read_end(ends[0]);

@@ -150,12 +150,13 @@ Status UnixSocket::send(ByteSpan data, std::span<const int> fds, Instant deadlin
 
 Status UnixSocket::receive(MutableByteSpan out, std::vector<Fd>& fds, Instant deadline) {
   const std::size_t had = fds.size();
-  const auto refuse = [&](std::string_view why) -> Status {
+  const auto refuse = [&](Code code, std::string_view why) -> Status {
     fds.resize(had);
-    return error(Code::kInvalid, "receiving descriptors: {}", why);
+    return error(code, "receiving descriptors: {}", why);
   };
   alignas(cmsghdr) Control control;
   std::size_t done = 0;
+  bool lost = false;
   while (done < out.size()) {
     iovec part{.iov_base = out.data() + done, .iov_len = out.size() - done};
     msghdr message{};
@@ -175,11 +176,13 @@ Status UnixSocket::receive(MutableByteSpan out, std::vector<Fd>& fds, Instant de
       return error(Code::kShort, "receiving: closed after {} of {} bytes", done, out.size());
     }
     collect(message, fds);
-    if ((message.msg_flags & MSG_CTRUNC) != 0)
-      return refuse("some were lost (limit of open files?)");
-    if (fds.size() - had > kMaxFdsPerMessage) return refuse("more than fit a message");
+    lost = lost || (message.msg_flags & MSG_CTRUNC) != 0;
+    if (fds.size() - had > kMaxFdsPerMessage) {
+      return refuse(Code::kInvalid, "more than fit a message");
+    }
     done += static_cast<std::size_t>(n);
   }
+  if (lost) return refuse(Code::kNoSpace, "the limit of open files is reached");
   return {};
 }
 

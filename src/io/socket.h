@@ -33,8 +33,9 @@ class UnixSocket {
   // Sends all of it, the descriptors with the first byte. kTimeout past the deadline.
   Status send(ByteSpan data, std::span<const int> fds, Instant deadline);
   // Receives exactly out.size() bytes; descriptors that come along are appended to `fds` (at most
-  // `kMaxFdsPerMessage` a message; a truncated control message is kInvalid, those that came are
-  // closed). kUnavailable when the peer closed before the first byte, kShort when in the middle.
+  // `kMaxFdsPerMessage` a message; more are kInvalid). kNoSpace when this process had no room for
+  // some: all bytes have been received then, and those that came are closed. kUnavailable when the
+  // peer closed before the first byte, kShort when in the middle.
   Status receive(MutableByteSpan out, std::vector<Fd>& fds, Instant deadline);
   // Waits until receive() would find a byte or the end. kTimeout past the deadline.
   Status wait_readable(Instant deadline) const;

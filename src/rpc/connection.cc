@@ -11,6 +11,11 @@ namespace {
 constexpr std::size_t kOnePiece = 16 << 10;  // up to here a copy is cheaper than a second send
 constexpr std::size_t kGrowth = std::size_t{1} << 20;  // of a payload that is still arriving
 
+Error fds_lost_error() {
+  return error(Code::kNoSpace,
+               "a message's descriptors were lost: the limit of open files is reached");
+}
+
 Error broken_error() {
   return error(Code::kUnavailable, "the connection has broken before");
 }
@@ -93,17 +98,20 @@ Status Connection::wait(Instant deadline) {
   return socket_.wait_readable(deadline);
 }
 
-Result<Message> Connection::receive(Instant deadline) {
+Result<Message> Connection::receive(Instant deadline, const Admission& admission) {
   Use use(*this);
   if (broken_.load()) return broken_error();
-  return use.keep_or_break(receive_frame(deadline));
+  return use.keep_or_break(receive_frame(deadline, admission));
 }
 
-Result<Message> Connection::receive_frame(Instant deadline) {
+Result<Message> Connection::receive_frame(Instant deadline, const Admission& admission) {
   std::array<std::byte, kHeaderSize> head;
   Message m;
-  if (Status s = socket_.receive(head, m.fds, deadline); !s) return std::move(s).error();
+  Status all = socket_.receive(head, m.fds, deadline);
+  const bool lost = !all && all.error().code == Code::kNoSpace;  // its descriptors, not its bytes
+  if (!all && !lost) return std::move(all).error();
   const FrameHeader h = TRY(decode_header(head, payload_limit_));
+  if (admission) m.admitted = TRY(admission(Bytes(h.payload_size), deadline));
   while (m.payload.size() < h.payload_size) {
     const std::size_t had = m.payload.size();
     m.payload.resize(std::min<std::size_t>(h.payload_size, had + std::max(kGrowth, had)));
@@ -115,7 +123,8 @@ Result<Message> Connection::receive_frame(Instant deadline) {
     }
     if (m.fds.size() > h.fd_count) break;
   }
-  if (m.fds.size() != h.fd_count) {
+  m.fds_lost = lost;
+  if (!lost && m.fds.size() != h.fd_count) {
     return error(Code::kCorrupt, "a message announces {} descriptors and brings {}", h.fd_count,
                  m.fds.size());
   }
@@ -126,7 +135,8 @@ Result<Message> Connection::receive_frame(Instant deadline) {
 }
 
 Result<Message> Connection::call(std::uint16_t type, std::string_view payload,
-                                 std::span<const int> fds, Instant deadline) {
+                                 std::span<const int> fds, Instant deadline,
+                                 const Patience* patience) {
   Use use(*this);
   const FrameHeader header = TRY(frame(type, 0, last_id_ + 1, as_bytes(payload), fds));
   last_id_ = header.id;
@@ -134,6 +144,11 @@ Result<Message> Connection::call(std::uint16_t type, std::string_view payload,
   // A server that refuses us says why before it closes.
   const bool told = !sent && sent.error().code == Code::kUnavailable;
   if (!sent && !told) return use.keep_or_break(std::move(sent)).error();
+  if (patience != nullptr) {
+    if (Status s = use.keep_or_break(wait_patiently(deadline, *patience)); !s) {
+      return std::move(s).error();
+    }
+  }
   Result<Message> reply = use.keep_or_break(receive_frame(deadline));
   if (!reply) return told ? std::move(sent).error() : std::move(reply).error();
   const bool is_error = (reply->flags & kFlagError) != 0;
@@ -145,7 +160,17 @@ Result<Message> Connection::call(std::uint16_t type, std::string_view payload,
   if (reply->id != header.id) {
     return error(Code::kCorrupt, "the reply to request {} is for {}", header.id, reply->id);
   }
+  if (reply->fds_lost) return fds_lost_error();
   return reply;
+}
+
+Status Connection::wait_patiently(Instant deadline, const Patience& patience) {
+  for (;;) {
+    const Instant slice = std::min(deadline, patience.clock.now() + patience.slice);
+    Status readable = socket_.wait_readable(slice);
+    if (readable || readable.error().code != Code::kTimeout) return readable;
+    if (slice == deadline || !patience.go_on()) return readable;
+  }
 }
 
 void Connection::shutdown() {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,12 +20,26 @@ namespace quiver::rpc {
 inline constexpr Bytes kMaxControlPayload = 16_MiB;    // what a message about items may need
 inline constexpr Bytes kDefaultPayloadLimit = 64_MiB;  // with room for an item that is sent whole
 
+// For replies that may take long: asked after each `slice` without a byte of the reply whether to
+// go on waiting.
+struct Patience {
+  const Clock& clock;
+  Duration slice;
+  std::function<bool()> go_on;
+};
+
+// Asked before a payload of this size is received, so that what comes in has a bound in memory: may
+// wait, and what it gives lives as long as the message. An error breaks the connection.
+using Admission = std::function<Result<std::shared_ptr<void>>(Bytes payload, Instant deadline)>;
+
 struct Message {
   std::uint16_t type = 0;
   std::uint16_t flags = 0;  // bit 0: kFlagError; the others are the user's
   std::uint64_t id = 0;     // of the request; a reply repeats it. 0: about the connection itself
   std::string payload;
   std::vector<io::Fd> fds;
+  bool fds_lost = false;  // this process had no room for them: there are none
+  std::shared_ptr<void> admitted = nullptr;
 };
 
 // One side of a connection. Owns the socket, and closes it when destroyed.
@@ -33,8 +48,9 @@ struct Message {
 // shutdown(), stop_reading() and broken() may come from any thread.
 // Failure: after any failure of the transport (time-out included: half a frame may have passed) it
 // is broken, and every later use is kUnavailable; make a new one. An error reply breaks nothing,
-// and neither does a refusal before the first byte was sent (kInvalid). Invariant: between two
-// calls the stream stands at the start of a frame, or it is broken.
+// and neither does a refusal before the first byte was sent (kInvalid) nor a lack of descriptors
+// for what a message brought (kNoSpace). Invariant: between two calls the stream stands at the
+// start of a frame, or it is broken.
 class Connection {
  public:
   explicit Connection(io::UnixSocket socket, Bytes payload_limit = kDefaultPayloadLimit);
@@ -51,11 +67,11 @@ class Connection {
   // those who may wait long for a message to begin but not for it to end.
   Status wait(Instant deadline);
   // Memory grows only as bytes arrive. A reply with kFlagError is a value here.
-  Result<Message> receive(Instant deadline);
+  Result<Message> receive(Instant deadline, const Admission& admission = nullptr);
 
   // Sends a request under a fresh id and returns its reply; an error reply becomes the error.
   Result<Message> call(std::uint16_t type, std::string_view payload, std::span<const int> fds,
-                       Instant deadline);
+                       Instant deadline, const Patience* patience = nullptr);
 
   Result<io::PeerCredentials> peer() const { return socket_.peer(); }
   bool broken() const { return broken_.load(); }
@@ -68,7 +84,8 @@ class Connection {
                             ByteSpan payload, std::span<const int> fds) const;
   Status send_frame(const FrameHeader& header, ByteSpan payload, std::span<const int> fds,
                     Instant deadline);
-  Result<Message> receive_frame(Instant deadline);
+  Result<Message> receive_frame(Instant deadline, const Admission& admission = nullptr);
+  Status wait_patiently(Instant deadline, const Patience& patience);
 
   io::UnixSocket socket_;
   const Bytes payload_limit_;

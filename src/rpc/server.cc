@@ -13,6 +13,8 @@ namespace {
 // How often finished threads are joined, and how long to leave a full table of descriptors alone.
 constexpr Duration kReapPeriod = std::chrono::seconds(1);
 constexpr std::chrono::milliseconds kPause{50};
+constexpr Bytes kSmallPayload = 64_KiB;  // is not counted
+constexpr Duration kComplainAgain = std::chrono::minutes(1);
 
 }  // namespace
 
@@ -36,7 +38,23 @@ Server::Server(io::UnixListener listener, ServerOptions options, const Clock& cl
       handler_(std::move(handler)),
       on_close_(std::move(on_close)) {
   CHECK(options_.max_connections > 0);
+  start_accepting();
+}
+
+void Server::start_accepting() {
   acceptor_ = std::jthread([this](std::stop_token stop) { accept_loop(std::move(stop)); });
+}
+
+void Server::stop_accepting() {
+  acceptor_.request_stop();
+  listener_.shutdown();
+  if (acceptor_.joinable()) acceptor_.join();
+}
+
+void Server::listen_on(io::UnixListener listener) {
+  stop_accepting();
+  listener_ = std::move(listener);
+  start_accepting();
 }
 
 Server::~Server() {
@@ -44,9 +62,7 @@ Server::~Server() {
 }
 
 void Server::stop() {
-  acceptor_.request_stop();
-  listener_.shutdown();
-  if (acceptor_.joinable()) acceptor_.join();
+  stop_accepting();
   // Nobody adds any more.
   Slots slots = slots_.with([](Slots& s) { return std::exchange(s, {}); });
   for (auto& slot : slots) {
@@ -73,7 +89,7 @@ void Server::accept_loop(std::stop_token stop) {
     } else if (socket.error().code == Code::kUnavailable) {
       return;
     } else if (socket.error().code != Code::kTimeout) {
-      log(log_, LogLevel::kWarning, "rpc: {}", socket.error().message);
+      complain(socket.error().message);
       std::this_thread::sleep_for(kPause);
     }
   }
@@ -110,13 +126,23 @@ void Server::admit(io::UnixSocket socket) {
 
 void Server::refuse(io::UnixSocket socket) {
   Connection connection(std::move(socket), options_.payload_limit);
-  const Error why = error(Code::kNoSpace, "the daemon already serves max_connections = {} clients",
+  const Error why = error(Code::kNoSpace,
+                          "the daemon already has max_connections = {} connections; raise that, or "
+                          "run fewer processes over this cache",
                           options_.max_connections);
   // A deadline that is over: what does not fit an empty socket at once is not worth waiting for.
   static_cast<void>(
       connection.send(0, kFlagError, 0, as_bytes(encode_error(why)), {}, clock_.now()));
-  log(log_, LogLevel::kWarning, "rpc: refused a connection: max_connections = {} is reached",
-      options_.max_connections);
+  complain(fmt::format("refused a connection: max_connections = {} is reached",
+                       options_.max_connections));
+}
+
+// Those who are refused come again and again.
+void Server::complain(const std::string& trouble) {
+  const Instant now = clock_.now();
+  if (now < next_complaint_) return;
+  next_complaint_ = now + kComplainAgain;
+  log(log_, LogLevel::kWarning, "rpc: {}", trouble);
 }
 
 void Server::serve(Slot& slot) {
@@ -132,9 +158,12 @@ void Server::serve_requests(Slot& slot) {
   Connection& connection = slot.connection;
   while (!slot.peer.stop.stop_requested()) {
     if (!connection.wait(Instant::max())) return;
-    auto request = connection.receive(clock_.now() + options_.frame_timeout);
+    auto request = connection.receive(clock_.now() + options_.frame_timeout,
+                                      [&](Bytes size, Instant deadline) {
+                                        return admit_payload(size, deadline, slot.peer.stop);
+                                      });
     if (slot.peer.stop.stop_requested()) return;
-    const Status done = request ? answer(connection, *request, handler_(slot.peer, *request))
+    const Status done = request ? answer(connection, *request, handle(slot.peer, *request))
                                 : Status(std::move(request).error());
     if (done) continue;
     if (done.error().code != Code::kUnavailable) {
@@ -143,6 +172,28 @@ void Server::serve_requests(Slot& slot) {
     }
     return;
   }
+}
+
+Result<std::shared_ptr<void>> Server::admit_payload(Bytes size, Instant deadline,
+                                                    std::stop_token stop) {
+  if (size <= kSmallPayload) return std::shared_ptr<void>();
+  const bool admitted = payloads_.wait_for(
+      stop, deadline - clock_.now(),
+      [&](std::uint64_t here) {
+        return here == 0 || here + size.value <= options_.payload_memory.value;
+      },
+      [&](std::uint64_t& here) { here += size.value; });
+  if (!admitted) {
+    return error(Code::kNoSpace, "there is no memory for a message of {} bytes", size.value);
+  }
+  return std::shared_ptr<void>(nullptr, [this, size](void*) {
+    payloads_.change([&](std::uint64_t& here) { here -= size.value; });
+  });
+}
+
+Result<Reply> Server::handle(Peer& peer, Message& request) {
+  if (!request.fds_lost) return handler_(peer, request);
+  return error(Code::kNoSpace, "the daemon's limit of open files is reached");
 }
 
 Status Server::answer(Connection& connection, const Message& request, Result<Reply> reply) {

@@ -21,8 +21,10 @@
 namespace quiver::rpc {
 
 struct ServerOptions {
-  std::size_t max_connections = 256;  // at least 1; one more is refused with kNoSpace
+  std::size_t max_connections = 1024;  // at least 1; one more is refused with kNoSpace
   Bytes payload_limit = kDefaultPayloadLimit;
+  // For the large payloads of all requests together; others wait, and a larger one comes alone.
+  Bytes payload_memory = kDefaultPayloadLimit;
   // A peer that stalls in the middle of a frame, or does not take its reply, is dropped after this.
   Duration frame_timeout = std::chrono::seconds(30);
   std::string thread_name = "rpc";  // at most 10 characters; the connection's number is appended
@@ -61,18 +63,26 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  void stop();                      // idempotent
+  void stop();  // idempotent
+  // Accepts here from now on, and no more there: for a socket that was removed. Who is connected
+  // stays so. As stop(): from one thread at a time, and none after it.
+  void listen_on(io::UnixListener listener);
   std::size_t connections() const;  // being served now
 
  private:
   struct Slot;
   using Slots = std::list<std::unique_ptr<Slot>>;
 
+  void start_accepting();
+  void stop_accepting();
   void accept_loop(std::stop_token stop);
   void admit(io::UnixSocket socket);
   void refuse(io::UnixSocket socket);
+  void complain(const std::string& trouble);
   void serve(Slot& slot);
   void serve_requests(Slot& slot);
+  Result<std::shared_ptr<void>> admit_payload(Bytes size, Instant deadline, std::stop_token stop);
+  Result<Reply> handle(Peer& peer, Message& request);
   Status answer(Connection& connection, const Message& request, Result<Reply> reply);
   void reap();
 
@@ -82,8 +92,10 @@ class Server {
   LogSink& log_;
   const Handler handler_;
   const OnClose on_close_;
+  Guarded<std::uint64_t> payloads_{0};  // bytes of the large ones that are here
   Guarded<Slots> slots_;
   std::uint64_t accepted_ = 0;  // by the accepting thread
+  Instant next_complaint_{};    // of the accepting thread
   std::jthread acceptor_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint16_t kEcho = 1, kFail = 2, kCount = 3, kWait = 4, kFd = 5, kHuge = 6;
+constexpr std::uint16_t kEcho = 1, kFail = 2, kCount = 3, kWait = 4, kFd = 5, kHuge = 6, kHold = 7;
 
 Instant soon() {
   return std::chrono::steady_clock::now() + seconds(20);
@@ -72,6 +72,12 @@ class ServerTest : public testing::Test {
         while (!peer.stop.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
         return Reply{"stopped", {}};
       }
+      case kHold: {
+        most_held_ = std::max(most_held_.load(), ++held_);
+        std::this_thread::sleep_for(milliseconds(20));
+        --held_;
+        return Reply{};
+      }
       case kFd: {
         Reply reply{std::to_string(m.fds.size()), {}};
         reply.fds.emplace_back(::memfd_create("reply", MFD_CLOEXEC));
@@ -92,6 +98,7 @@ class ServerTest : public testing::Test {
   std::string path_ = dir_ / "sock";
   RealClock clock_;
   Lines log_;
+  std::atomic<int> held_ = 0, most_held_ = 0;  // of kHold
   std::atomic<int> closed_ = 0;
   std::atomic<bool> waiting_ = false;
   std::unique_ptr<Server> server_;
@@ -256,6 +263,29 @@ TEST_F(ServerTest, StopsWhileClientsComeAndGo) {
     server_.reset();
     clients.clear();
   }
+}
+
+// However many send, only so much is in memory: the others wait, and none is refused.
+TEST_F(ServerTest, LargePayloadsWaitForOneAnother) {
+  ServerOptions options;
+  options.payload_memory = 1_MiB;
+  start(options);
+  const auto send_from_eight = [&](std::size_t size) {
+    most_held_ = 0;
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&] {
+        const auto connection = connect();
+        const std::string payload(size, 'x');
+        for (int i = 0; i < 4; ++i) EXPECT_TRUE(connection->call(kHold, payload, {}, soon()));
+      });
+    }
+    threads.clear();
+    return most_held_.load();
+  };
+  EXPECT_LE(send_from_eight(400 << 10), 2);
+  EXPECT_EQ(send_from_eight(3 << 20), 1) << "one that is larger comes alone";
+  EXPECT_GT(send_from_eight(1000), 3) << "small ones are not held up";
 }
 
 }  // namespace

@@ -40,3 +40,15 @@ def flat(batches: Iterable[Iterable[Any]]) -> list[Any]:
 def numbered(count: int) -> dict[str, bytes]:
     """Items whose content is their number in the manifest's order."""
     return {f"{i:05d}.txt": str(i).encode() for i in range(count)}
+
+
+def run_rank(rank: int, url: str, begun: Any, go_on: Any) -> None:
+    """One of two ranks, in a process of its own: stands after its first batch until it may go on."""
+    import quiver_cache.torch as qt
+
+    loader = qt.DataLoader(qt.Dataset(url, numbers), 2, True, seed=1, rank=rank, world_size=2)
+    batches = iter(loader)
+    next(batches)
+    begun.put(rank)
+    go_on.wait(60)
+    list(batches)

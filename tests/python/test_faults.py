@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +21,7 @@ import pytest
 import quiver_cache.torch as qt
 from conftest import daemons_of, wait_until
 from helpers import as_list, digest, digests, flat
+from quiver_cache._programs import find_program
 
 Upload = Callable[[str, dict[str, bytes]], str]
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -178,3 +182,226 @@ def test_a_job_that_ends_leaves_no_process(place: Path, upload: Upload, tmp_path
         return found
 
     wait_until(lambda: not group(), 5)
+
+
+def quiver(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([find_program("quiver"), *arguments], capture_output=True, text=True)
+
+
+def test_a_large_item_damaged_on_disk(place: Path, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIVER_DISK_LIMIT", "400MB")
+    source = place / "source"
+    source.mkdir()
+    (source / "large.bin").write_bytes(random.Random(1).randbytes(1 << 20) * 70)
+    want = digest((source / "large.bin").read_bytes())
+    assert qt.Dataset(str(source), digest)[0] == want
+    damaged = 0
+    for segment in (place / "cache" / "segments").glob("*.seg"):
+        if segment.stat().st_size > 60 << 20:
+            with segment.open("r+b") as file:
+                file.seek(30 << 20)
+                file.write(b"DAMAGED!")
+            damaged += 1
+    assert damaged == 1
+    data = qt.Dataset(str(source), digest)
+    assert [data[0] for _ in range(4)] == [want] * 4
+    status = json.loads(quiver("status", "--json").stdout)
+    assert status["disk"]["quarantined"] == 1
+
+
+LIMITED = """
+import os, resource, sys
+import quiver_cache.torch as qt
+sets = [qt.Dataset(url, decode=len) for url in sys.argv[2:]]
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
+loaders = [qt.DataLoader(data, 8, True) for data in sets]
+for epoch in range(2):
+    for data, loader in zip(sets, loaders):
+        assert sum(len(batch) for batch in loader) == len(data), len(data)
+print([loader.report()["degraded"] for loader in loaders])
+print(len(os.listdir("/proc/self/fd")))
+"""
+
+
+@pytest.mark.parametrize("limit, datasets", [(64, 1), (160, 3)])
+def test_a_process_with_few_descriptors(place: Path, limit: int, datasets: int) -> None:
+    sources = []
+    for number in range(datasets):
+        source = place / f"source{number}"
+        source.mkdir()
+        for name, body in blobs(500 + number, 300).items():
+            (source / name).write_bytes(body)
+        sources.append(str(source))
+        assert quiver("digest", "--layout", "files", str(source)).returncode == 0
+    assert len(list((place / "cache" / "segments").glob("*.seg"))) > limit
+    done = run_python(LIMITED, str(limit), *sources)
+    assert done.returncode == 0, done.stderr
+    degraded, open_now = done.stdout.splitlines()
+    assert degraded == str([False] * datasets)
+    assert int(open_now) < limit * 0.8
+
+
+def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_daemon_with_few_descriptors(place: Path, upload: Upload) -> None:
+    url = upload("blobs90", blobs(90, 3000))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (place / "cache").mkdir(mode=0o700)
+    program = find_program("quiverd")
+    cache = str(place / "cache")
+    settings = ["--cache-dir", cache, "--socket", cache + "/quiverd.sock", "--disk-limit", "64MB"]
+    daemon = subprocess.Popen(
+        ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", program, *settings],
+        stderr=(place / "log").open("w"),
+    )
+    wait_until(lambda: (place / "cache" / "quiverd.sock").exists())
+    loader = qt.DataLoader(qt.Dataset(url, digest), 4, True, collate_fn=as_list)
+    for _ in range(2):
+        assert len(flat(loader)) == 90
+    assert loader.report()["hits"] > 0
+    strangers = []
+    for _ in range(60):
+        stranger = socket.socket(socket.AF_UNIX)
+        strangers.append(stranger)
+        stranger.connect(cache + "/quiverd.sock")
+    time.sleep(2)
+    assert len((place / "log").read_text().splitlines()) < 15
+    for stranger in strangers:
+        stranger.close()
+    daemon.terminate()
+    assert daemon.wait(10) == 0
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+def test_the_directory_removed_below_the_daemon(place: Path, upload: Upload) -> None:
+    data = qt.Dataset(upload("blobs50", blobs(50)), digest)
+    loader = qt.DataLoader(data, 4, True, collate_fn=as_list)
+    assert len(flat(loader)) == 50
+    before = daemons_of(place / "cache")
+    shutil.rmtree(place / "cache")
+    wait_until(lambda: quiver("status").returncode == 0)
+    assert len(flat(loader)) == 50
+    wait_until(lambda: len(daemons_of(place / "cache")) == 1)
+    assert len(before) == 1
+    assert quiver("stop").returncode == 0
+    assert before[0] not in daemons_of(place / "cache")
+
+
+MANY = """
+import os, sys
+import quiver_cache.torch as qt
+children = []
+for _ in range(64):
+    if (child := os.fork()) == 0:
+        data = qt.Dataset(sys.argv[1], decode=len)
+        for _ in range(2):
+            assert sum(data[n] for n in range(len(data))) == int(sys.argv[2])
+        source = next(v for v in vars(data).values() if type(v).__name__ == "Source")
+        client = source._client[1]
+        os._exit(10 * client.degraded + (client.stats().items[3] != 0))
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+
+def test_sixty_four_processes_at_once(place: Path) -> None:
+    source = place / "source"
+    source.mkdir()
+    files = blobs(60, 3000)
+    for name, body in files.items():
+        (source / name).write_bytes(body)
+    assert quiver("digest", "--layout", "files", str(source)).returncode == 0
+    assert quiver("stop").returncode == 0
+    done = run_python(MANY, str(source), str(sum(len(body) for body in files.values())))
+    assert done.stdout.strip() == str([0] * 64), done.stderr
+    assert len(daemons_of(place / "cache")) == 1
+
+
+def test_a_stopped_daemon(place: Path, upload: Upload) -> None:
+    """Nobody waits long for it, and status says what to do."""
+    files = blobs(70)
+    url = upload("blobs70", files)
+    data = qt.Dataset(url, digest, disk_limit="300kB")
+    loader = qt.DataLoader(data, 4, True, collate_fn=as_list)
+    batches = iter(loader)
+    got = list(next(batches))
+    (daemon,) = daemons_of(place / "cache")
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        longest, before = 0.0, time.monotonic()
+        for batch in batches:
+            longest = max(longest, time.monotonic() - before)
+            got += batch
+            before = time.monotonic()
+        assert Counter(got) == digests(files, ".bin")
+        assert longest < 3
+        assert loader.report()["degraded"]
+        before = time.monotonic()
+        qt.Dataset(url, digest)[0]
+        assert time.monotonic() - before < 3
+        before = time.monotonic()
+        status = quiver("status")
+        assert time.monotonic() - before < 3
+        assert status.returncode != 0
+        assert f"(pid {daemon})" in status.stderr
+        assert f"kill -CONT {daemon}" in status.stderr
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
+def test_an_item_that_only_the_daemon_cannot_get(
+    place: Path, upload: Upload, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = qt.Dataset(upload("blobs30", blobs(30, 60_000)), digest, disk_limit="20kB")
+    with caplog.at_level("WARNING"):
+        loader = qt.DataLoader(data, 4, True, collate_fn=as_list)
+        assert len(flat(loader)) == 30
+    assert loader.report()["degraded"]
+
+
+def test_a_relative_cache_directory(place: Path, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = upload("blobs10", blobs(10))
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("QUIVER_CACHE_DIR", "here/cache")
+    assert qt.Dataset(url, digest)[0]
+    assert len(daemons_of(place / "here" / "cache")) == 1
+    assert quiver("stop").returncode == 0
+    wait_until(lambda: daemons_of(place / "here" / "cache") == [])
+
+
+def test_stop_ends_a_daemon_of_another_version(place: Path) -> None:
+    cache = place / "cache"
+    cache.mkdir()
+    daemon = subprocess.Popen([sys.executable, "-c", OTHER_VERSION, str(cache / "quiverd.sock")])
+    wait_until(lambda: (cache / "quiverd.sock").exists())
+    assert "protocol" in quiver("status").stderr
+    reaper = threading.Thread(target=daemon.wait)
+    reaper.start()
+    stopped = quiver("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    reaper.join(5)
+    assert daemon.returncode == -signal.SIGTERM
+
+
+OTHER_VERSION = """
+import socket, struct, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+while True:
+    peer, _ = listener.accept()
+    head = peer.recv(24)
+    magic, kind, flags, number, size, fds, rest = struct.unpack("<IHHQIHH", head)
+    peer.recv(size)
+    why = b"this daemon speaks protocol 2"
+    payload = struct.pack("<HI", 12, len(why)) + why
+    peer.sendall(struct.pack("<IHHQIHH", magic, kind, 1, number, len(payload), 0, 0) + payload)
+"""

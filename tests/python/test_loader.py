@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import json
+import os
 import random
+import subprocess
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +22,7 @@ import torch
 import torch.utils.data
 from conftest import BUCKET
 from helpers import as_list, augment, digest, digests, flat, numbered, numbers
-from quiver_cache.errors import BadSampleError, InvalidError
+from quiver_cache.errors import BadSampleError, CorruptError, InvalidError, UnreachableError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -331,3 +336,120 @@ def test_worker_init_and_timeout(make: Callable[..., qt.Dataset], tmp_path: Path
     loader = qt.DataLoader(make(20), 4, num_workers=2, timeout=30, worker_init_fn=mark)
     assert len(list(loader)) == 5
     assert {p.name for p in marks.iterdir()} == {"0", "1"}
+
+
+class Order:
+    """A sampler whose items and length the test changes."""
+
+    def __init__(self, items: Any, length: int | None = None) -> None:
+        self.items, self.length = items, length
+
+    def __len__(self) -> int:
+        return len(self.items) if self.length is None else self.length
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+
+def test_an_empty_epoch_after_a_break(make: Callable[..., qt.Dataset]) -> None:
+    order = Order(range(20))
+    loader = qt.DataLoader(make(40), 4, sampler=order)
+    assert next(iter(loader)).tolist() == [0, 1, 2, 3]
+    order.items = []
+    assert list(loader) == []
+    order.items = [7]
+    assert flat(b.tolist() for b in loader) == [7]
+
+
+def test_orders_that_are_refused(make: Callable[..., qt.Dataset]) -> None:
+    data = make(12)
+    with pytest.raises(InvalidError, match="no end of samples"):
+        next(iter(qt.DataLoader(data, 4, sampler=Order(itertools.cycle(range(12)), 12))))
+    with pytest.raises(InvalidError, match="no sample in it"):
+        list(qt.DataLoader(data, batch_sampler=[[1], []]))
+    with pytest.raises(InvalidError, match="pass a batch_size"):
+        list(qt.DataLoader(data, None, replay=[[1, 2, 3]]))
+    assert [int(x) for x in qt.DataLoader(data, None, replay=[[1], [2]])] == [1, 2]
+
+
+def test_repeats_are_augmented_anew(make: Callable[..., qt.Dataset]) -> None:
+    data = make(4, decode=lambda _: float(torch.rand(())))
+
+    def draw(order: list[int], size: int) -> list[float]:
+        loader = qt.DataLoader(data, size, sampler=order, seed=1, collate_fn=as_list)
+        return flat(loader)
+
+    once, often = draw([0, 1], 2), draw([0, 0, 1, 0, 1], 2)
+    assert len(set(often)) == 5
+    assert [often[0], often[2]] == once
+    assert draw([0, 0, 1, 0, 1], 3) == often
+
+
+def fail_in_two_ways(buffer: Any) -> int:
+    number = numbers(buffer)
+    if number == 3:
+        raise CorruptError("its bytes are others")
+    if number == 20:
+        raise UnreachableError("nobody answers")
+    return number
+
+
+@pytest.mark.parametrize("policy", ["skip", "substitute"])
+def test_an_outage_is_not_a_bad_sample(make: Callable[..., qt.Dataset], policy: str) -> None:
+    given = []
+    with pytest.raises(UnreachableError):
+        for batch in qt.DataLoader(make(40, decode=fail_in_two_ways), 4, on_bad_sample=policy):
+            given += batch.tolist()
+    assert set(given) == set(range(20)) - {3}
+
+
+def test_a_recording_over_a_crash(make: Callable[..., qt.Dataset], tmp_path: Path) -> None:
+    data, path = make(24), tmp_path / "run.jsonl"
+    crashed = qt.DataLoader(data, 4, True, seed=1, record=path)
+    batches = iter(crashed)
+    run = [next(batches).tolist() for _ in range(2)]
+    state = crashed.state_dict()
+    for _ in range(3):
+        next(batches)
+    crashed.load_state_dict(state)  # the same file goes on, and so do chain and steps
+    run += [b.tolist() for b in crashed]
+    assert sorted(flat(run)) == list(range(24))
+    replayed = qt.DataLoader(data, 4, True, replay=path)
+    assert [b.tolist() for b in replayed] == run
+    assert chain_of(replayed.state_dict()) == chain_of(crashed.state_dict())
+    last = json.loads(path.read_text().splitlines()[-1])
+    assert last["chain"] == chain_of(crashed.state_dict())
+
+
+def test_copies(make: Callable[..., qt.Dataset]) -> None:
+    loader = qt.DataLoader(make(24), 4, True, seed=1, mode="strict", num_workers=1, persistent_workers=True)
+    epochs = [flat(b.tolist() for b in loader) for _ in range(2)]
+    loader.set_epoch(1)
+    assert flat(b.tolist() for b in copy.deepcopy(loader)) == epochs[1]
+
+
+_NO_ROOM = """
+import pathlib, resource, sys
+import quiver_cache.torch as qt
+root = pathlib.Path(sys.argv[1])
+root.mkdir()
+for i in range(18):
+    with open(root / f"{i}.bin", "wb") as file:
+        file.truncate(60_000_000)
+        file.write(bytes([i]))
+data = qt.Dataset(str(root))
+size = int(open("/proc/self/status").read().split("VmSize:")[1].split()[0]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + (1500 << 20),) * 2)
+kept = []
+try:
+    kept.extend(qt.DataLoader(data, 2, collate_fn=lambda samples: samples))
+except qt.dataset.QuiverError as problem:
+    print(type(problem).__name__, problem)
+"""
+
+
+def test_no_room_for_a_batch_is_an_error(place: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _NO_ROOM, str(tmp_path / "large")]
+    environment = {**os.environ, "QUIVER": "off"}
+    told = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("NoSpaceError") and "no room for a batch" in told.stdout

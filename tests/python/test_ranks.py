@@ -115,6 +115,52 @@ def test_world_is_looked_up_at_iter(
     assert loader.state_dict()["epoch"] == 2
 
 
+def test_persistent_workers_follow_a_change_of_world(
+    make: Callable[[int], qt.Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = qt.DataLoader(make(40), 4, True, seed=1, num_workers=1, persistent_workers=True)
+    assert len(flat(b.tolist() for b in loader)) == 40
+    next(iter(loader))  # and an epoch is broken off
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert len(flat(b.tolist() for b in loader)) == 20
+    assert loader.state_dict()["epoch"] == 3
+
+
+@pytest.mark.parametrize("uneven", ["pad", "drop", "keep"])
+def test_the_samplers_length_counts_samples(make: Callable[[int], qt.Dataset], uneven: str) -> None:
+    for rank in range(2):
+        loader = qt.DataLoader(make(21), 4, True, seed=1, rank=rank, world_size=2, uneven=uneven)
+        assert len(loader.sampler) == len(flat(b.tolist() for b in loader))
+
+
+def _state_on_one_rank(rank: int, url: str, folder: str) -> None:
+    data = qt.Dataset(url, numbers)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/alone", rank=rank, world_size=2)
+    if rank == 0:
+        loader = qt.DataLoader(data, 4, True)
+        loader.set_epoch(2)
+        state = loader.state_dict()
+        assert (state["epoch"], state["step"], state["world"]) == (2, 0, 2)
+        alone = qt.DataLoader(data, 4, True)
+        taken = qt.DataLoader(data, 4, True, rank=0, world_size=1)
+        next(iter(taken))
+        alone.load_state_dict(taken.state_dict())
+        assert alone.state_dict()["step"] == 1
+    dist.barrier()
+
+
+def test_a_state_is_no_collective(make: Callable[[int], qt.Dataset], tmp_path: Path) -> None:
+    url = make(12).source.url
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=_state_on_one_rank, args=(r, url, str(tmp_path))) for r in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
+        assert rank.exitcode == 0
+
+
 def _train(rank: int, world: int, url: str, folder: str, results: Any) -> None:
     """One rank of a job under gloo: built before the group, collective at each step."""
     import torch
@@ -161,15 +207,3 @@ def test_two_gloo_ranks(make: Callable[[int], qt.Dataset], tmp_path: Path) -> No
     assert got[0][1][0] != got[0][1][1]
     assert sorted(got[0][2] + got[1][2] + got[0][3] + got[1][3]) == everything
     assert [g[4] for g in got] == [(0, 2), (1, 2)]
-
-
-def test_a_rank_twice_is_refused(make: Callable[[int], qt.Dataset]) -> None:
-    data = make(20)
-    keywords: dict[str, Any] = {"seed": 1, "rank": 0, "world_size": 2}
-    first = qt.DataLoader(data, 2, True, **keywords)
-    next(iter(first))
-    second = qt.DataLoader(data, 2, True, **keywords)
-    with pytest.raises(InvalidError, match="rank 0"):
-        next(iter(second))
-    del first
-    assert len(list(second)) == 5

@@ -204,3 +204,60 @@ def test_user_samplers_resume_by_step(data: qt.Dataset) -> None:
     resumed = qt.DataLoader(data, 2, sampler=order)
     resumed.load_state_dict(loader.state_dict())
     assert flat(b.tolist() for b in resumed) == [2, 0, 9]
+
+
+def test_set_epoch_before_loading(data: qt.Dataset) -> None:
+    loader = qt.DataLoader(data, BATCH, True)
+    before = take(loader, 2)
+    resumed = qt.DataLoader(data, BATCH, True)
+    resumed.set_epoch(3)
+    resumed.load_state_dict(loader.state_dict())
+    assert (resumed.state_dict()["epoch"], resumed.state_dict()["step"]) == (0, 2)
+    assert sorted(before + flat(b.tolist() for b in resumed)) == list(range(N))
+
+
+def test_the_state_after_set_epoch(data: qt.Dataset) -> None:
+    loader = qt.DataLoader(data, BATCH, True, mode="strict", seed=1)
+    loader.set_epoch(5)
+    state = loader.state_dict()
+    assert (state["epoch"], state["step"]) == (5, 0)
+    resumed = qt.DataLoader(data, BATCH, True, mode="strict")
+    resumed.load_state_dict(state)
+    assert flat(b.tolist() for b in resumed) == flat(b.tolist() for b in loader)
+    assert resumed.state_dict()["epoch"] == loader.state_dict()["epoch"] == 6
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_reordered_subset_resumes_with_any_shape(data: qt.Dataset, size: int) -> None:
+    subset = torch.utils.data.Subset(data, list(range(N - 1, -1, -1)))
+    loader = qt.DataLoader(subset, 2)
+    before, state = take(loader, 4), loader.state_dict()
+    for world in (1, 2):
+        rest: list[int] = []
+        for rank in range(world):
+            again = qt.DataLoader(subset, size, seed=1, rank=rank, world_size=world, uneven="keep")
+            again.load_state_dict(state)
+            rest += flat(b.tolist() for b in again)
+        assert sorted(before + rest) == list(range(N))
+        assert world > 1 or before + rest == list(range(N - 1, -1, -1))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_user_samplers_resume_with_another_batch_size(data: qt.Dataset, size: int) -> None:
+    order = [5, 3, 5, 1, 2, 0, 9, 5, 7, 7]
+    loader = qt.DataLoader(data, 2, sampler=order)
+    assert take(loader, 2) == order[:4]
+    resumed = qt.DataLoader(data, size, sampler=order)
+    resumed.load_state_dict(loader.state_dict())
+    batches = [b.tolist() for b in resumed]
+    assert flat(batches) == order[4:]
+    assert [len(b) for b in batches[:-1]] == [size] * (len(batches) - 1)
+
+
+def test_samplers_with_replacement_on_two_ranks_have_a_state(data: qt.Dataset) -> None:
+    states = []
+    for rank in range(2):
+        loader = qt.DataLoader(data, 3, sampler=[4, 4, 1, 2, 4, 1], seed=5, rank=rank, world_size=2)
+        take(loader, 1)
+        states.append(loader.state_dict())
+    assert qt.merge_states(states)["step"] == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,13 @@ import torch
 
 from .. import _core
 from ..errors import InvalidError
-from . import _ranks, _state
+from . import _listed, _ranks, _state
 from ._record import Batches, Recorder, read_replay
 from ._report import as_dict, tell
 from ._tickets import Fed
 from .dataset import Dataset
+
+_WORD = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,23 @@ class Engine:
         self._recorder = None if wishes.record is None else Recorder(wishes.record)
         self._feed: _core.Feed | None = None
         self._seed = 0  # that the ranks agreed on
+        self._seat: _ranks.Seat | None = None
         self._running: int | None = None  # the pass that the feed serves
         self._serials = itertools.count()
-        self._wanted_epoch: int | None = None
-        self._begun_epoch: int | None = None
+        self._wanted: int | None = None  # epoch, while there is no feed to tell
         self._pending: list[_core.RankState] | None = None  # loaded, not yet begun
         self._replay: Batches | None = None
 
     def find_place(self) -> _ranks.Place:
         return _ranks.find_place(self.wishes.rank, self.wishes.world, os.environ)
+
+    def samples(self, place: _ranks.Place) -> int:
+        """That the epoch has for this rank."""
+        w = self.wishes
+        share, over = divmod(w.items, place.world)
+        if over and (w.uneven == "pad" or (w.uneven == "keep" and place.rank < over)):
+            share += 1
+        return min(share, self.length(place) * (w.batch_size or 1))
 
     def length(self, place: _ranks.Place) -> int:
         """The batches that the next epoch, or the one that runs, has for this rank."""
@@ -89,11 +99,16 @@ class Engine:
         if w.items == 0:
             return 0
         if w.replay is not None:
-            return len(self._replayed(self._next_epoch(), place))
+            return len(self._replayed(self._epoch(), place))
         if w.users_order:
             return len(w.batch_sampler if w.batch_sampler is not None else w.sampler)
         if self._feed is not None and place == self.place and not self._listed:
             return self._feed.batches
+        if self._feed is None and self._pending is not None and not self._listed:
+            feed = self._feed_apart(place)
+            batches = feed.batches
+            feed.close()
+            return batches
         size = w.batch_size or 1
         return _core.batches_of_rank(w.items, place.world, place.rank, size, w.drop_last, w.uneven)
 
@@ -102,24 +117,31 @@ class Engine:
     def new_pass(self) -> int:
         return next(self._serials)
 
-    def begin(self, serial: int) -> tuple[_core.Feed, int]:
-        """The first ticket of a pass is asked for: its epoch begins, another one's ends."""
+    def give_up(self) -> None:
+        """Another pass is about to begin: nobody waits for the rest of the running epoch."""
+        if self._running is not None and self._feed is not None:
+            self._feed.abandon()
+        self._running = None
+
+    def begin(self, serial: int) -> tuple[_core.Feed, int, Iterator[tuple[int, ...]]]:
+        """The first ticket of a pass is asked for: its epoch begins, another one's ends.
+
+        With its feed and seed, and for each batch how often its items were given before, if ever.
+        """
+        self.give_up()
         feed = self.ready_feed()
-        epoch = self._next_epoch()
-        goes_on = self._pending is not None and self._pending[0].epoch == epoch
-        if self._wanted_epoch is not None and not goes_on:
-            feed.set_epoch(epoch)
-        listed = self._listed_batches(epoch) if self._listed else None
-        if listed is not None:
-            if self._pending is not None and goes_on:
-                del listed[: self._pending[0].step]
-            feed.replay(listed)
-        if listed is None or listed:
-            feed.begin_epoch()
-        self._begun_epoch = epoch
-        self._pending = self._wanted_epoch = None
+        feed.abandon()
+        epoch = feed.epoch
+        repeats: list[tuple[int, ...]] = []
+        if self._listed:
+            goes_on = self._pending is not None and self._pending[0].epoch == epoch
+            batches = self._listed_batches(epoch, self._pending if goes_on else None)
+            repeats = [_listed.repeats_of(batch) for batch in batches]
+            feed.replay([[drawn.item for drawn in batch] for batch in batches])
+        feed.begin_epoch()
+        self._pending = None
         self._running = serial
-        return feed, self._seed
+        return feed, self._seed, iter(repeats)
 
     def check_running(self, serial: int) -> None:
         if self._running != serial:
@@ -149,57 +171,97 @@ class Engine:
         return {} if self._feed is None else as_dict(self._feed.report())
 
     def set_epoch(self, epoch: int) -> None:
-        self._wanted_epoch = int(epoch)
+        if self._feed is None:
+            self._wanted = int(epoch)
+        else:
+            self._feed.set_epoch(int(epoch))
 
-    def _next_epoch(self) -> int:
-        if self._wanted_epoch is not None:
-            return self._wanted_epoch
-        if self._pending is not None:
-            return self._pending[0].epoch
-        return 0 if self._begun_epoch is None else self._begun_epoch + 1
+    def _epoch(self) -> int:
+        """That runs, or begins next."""
+        if self._feed is not None:
+            return self._feed.epoch
+        if self._wanted is not None:
+            return self._wanted
+        return 0 if self._pending is None else self._pending[0].epoch
 
     def load(self, parts: list[_core.RankState]) -> None:
-        self._running = None
+        self.give_up()
         self._pending = parts
-        if self._feed is None:
-            self.ready_feed()  # loads what is pending
-        else:
+        self._wanted = None
+        if self._recorder is not None:
+            self._recorder.restart()
+        if self._feed is not None:
             self._load_pending(self._feed)
+        elif not self._is_collective(self.find_place()):
+            self.ready_feed()
 
     def _load_pending(self, feed: _core.Feed) -> None:
         assert self._pending is not None
         feed.load_state(self._pending)
         self._seed = self._pending[0].seed
 
+    def state(self) -> _state.State:
+        """No rank waits for another here: before the ranks have agreed there is only what was loaded."""
+        place = self.find_place()
+        if self._stands(place) or not self._is_collective(place):
+            return _state.to_dict(self.ready_feed().state())
+        feed = self._feed_apart(place)
+        state = _state.to_dict(feed.state())
+        feed.close()
+        return state
+
+    def _is_collective(self, place: _ranks.Place) -> bool:
+        return _ranks.is_collective(place, explicit=self.wishes.rank is not None)
+
+    def _feed_apart(self, place: _ranks.Place) -> _core.Feed:
+        """One that never begins, for what it says of this rank alone."""
+        seed = self._pending[0].seed if self._pending is not None else self.wishes.seed or 0
+        feed = self._feed_of(place, seed & _WORD, b"")
+        self._take_up(feed)
+        return feed
+
     # The feed.
 
     def ready_feed(self) -> _core.Feed:
         place = self.find_place()
-        if self._feed is not None and (place == self.place or self._running is not None):
+        if self._feed is not None and self._stands(place):
             return self._feed
+        self._replay = None  # another rank's
+        feed = self._make_feed(place)
+        self._take_up(feed)
         if self._feed is not None:
             self._feed.close()
-        self._feed = self._make_feed(place)
-        self.place = place
-        weakref.finalize(self, _close, self._feed, os.getpid())
+        self._feed, self.place, self._wanted = feed, place, None
+        weakref.finalize(self, _close, feed, os.getpid())
+        return feed
+
+    def _stands(self, place: _ranks.Place) -> bool:
+        return self._feed is not None and (place == self.place or self._running is not None)
+
+    def _take_up(self, feed: _core.Feed) -> None:
+        """A new feed goes on where this loader is."""
         if self._pending is not None:
-            self._load_pending(self._feed)
-        elif self._begun_epoch is not None:
-            self._feed.set_epoch(self._begun_epoch + 1)
-        return self._feed
+            self._load_pending(feed)
+        feed.set_epoch(self._epoch())
 
     def _make_feed(self, place: _ranks.Place) -> _core.Feed:
+        w = self.wishes
+        dataset = w.root.source.manifest.public_id
+        self._seat = None
+        agreed = _ranks.agree(place, w.seed, w.generator, dataset, w.subset, explicit=w.rank is not None)
+        self._seed = agreed.seed & _WORD
+        self._seat = agreed.seat
+        return self._feed_of(place, self._seed, agreed.job)
+
+    def _feed_of(self, place: _ranks.Place, seed: int, job: bytes) -> _core.Feed:
         w, source = self.wishes, self.wishes.root.source
-        dataset = source.manifest.public_id
-        agreed = _ranks.agree(place, w.seed, w.generator, dataset, explicit=w.rank is not None)
-        self._seed = agreed.seed & (2**64 - 1)
         return _core.Feed(
             source.client(),
-            batch_size=1 if self._listed else w.batch_size or 1,
+            batch_size=self._usual_size(place),
             shuffle=w.shuffle and not self._listed,
             drop_last=w.drop_last,
             mode="strict" if self._listed or not w.shuffle else w.mode,
-            seed=self._seed,
+            seed=seed,
             world=place.world,
             rank=place.rank,
             uneven=w.uneven,
@@ -207,34 +269,65 @@ class Engine:
             read_ahead=w.read_ahead,
             max_tickets=w.max_tickets,
             memory_limit=source.load_settings().memory_limit,
-            job=agreed.job,
+            job=job,
         )
+
+    def _usual_size(self, place: _ranks.Place) -> int:
+        """Of a batch: the daemon reckons with it. A batch sampler may give others."""
+        w = self.wishes
+        if w.replay is not None:
+            lengths = [len(batch) for batches in self._recorded(place).values() for batch in batches]
+            return max(1, round(sum(lengths) / max(1, len(lengths))))
+        if w.batch_size is None and w.batch_sampler is not None:
+            return max(1, round(w.items / place.world / max(1, len(w.batch_sampler))))
+        return w.batch_size or 1
 
     # Orders that are given instead of drawn.
 
-    def _listed_batches(self, epoch: int) -> list[list[int]]:
+    def _listed_batches(self, epoch: int, resumed: list[_core.RankState] | None) -> list[list[_listed.Drawn]]:
         w = self.wishes
+        if not w.users_order and w.replay is None:
+            assert w.subset is not None
+            done = set() if resumed is None else _listed.delivered_by_all(resumed)
+            order = _listed.deal([i for i in w.subset if i not in done], self.place, w.uneven)
+            return _listed.number_repeats(_listed.chunks(order, w.batch_size or 1, w.drop_last))
         if w.replay is not None:
-            return list(self._replayed(epoch, self.place))
-        if w.batch_sampler is not None:
-            return [[self._item(i) for i in batch] for batch in w.batch_sampler]
-        if w.sampler is not None:
-            return [[self._item(i)] for i in w.sampler]
-        assert w.subset is not None
-        order = _deal(w.subset, self.place, w.uneven)
-        size = w.batch_size or 1
-        end = len(order) - len(order) % size if w.drop_last else len(order)
-        return [order[i : min(i + size, end)] for i in range(0, end, size)]
+            batches = self._replayed(epoch, self.place)
+        elif w.batch_sampler is not None:
+            batches = [[self._item(i) for i in batch] for batch in _listed.bounded(w.batch_sampler)]
+        else:
+            batches = [[self._item(i)] for i in _listed.bounded(w.sampler)]
+        self._check_sizes(batches)
+        numbered = _listed.number_repeats(batches)
+        if resumed is None:
+            return numbered
+        size = w.batch_size if w.sampler is not None and w.replay is None else None
+        return _listed.left_of(numbered, resumed, self.place, size, w.drop_last)
 
-    def _replayed(self, epoch: int, place: _ranks.Place) -> list[list[int]]:
+    def _check_sizes(self, batches: list[list[int]]) -> None:
+        w = self.wishes
+        if not all(batches):
+            raise InvalidError("the order that was given has a batch with no sample in it: leave it out")
+        single = w.batch_size is None and w.batch_sampler is None
+        if single and any(len(batch) != 1 for batch in batches):
+            raise InvalidError(
+                "replay= has batches of several samples, and with batch_size=None there are only "
+                "single ones: pass a batch_size"
+            )
+
+    def _recorded(self, place: _ranks.Place) -> Batches:
         if self._replay is None:
             self._replay = read_replay(self.wishes.replay, place.rank)
-        if epoch not in self._replay:
+        return self._replay
+
+    def _replayed(self, epoch: int, place: _ranks.Place) -> list[list[int]]:
+        recorded = self._recorded(place)
+        if epoch not in recorded:
             raise InvalidError(
-                f"replay= has no batch of epoch {epoch} in it (it has {sorted(self._replay)}): end "
+                f"replay= has no batch of epoch {epoch} in it (it has {sorted(recorded)}): end "
                 "the run there, or set_epoch() to one that it has"
             )
-        return self._replay[epoch]
+        return recorded[epoch]
 
     def _item(self, index: Any) -> int:
         w = self.wishes
@@ -242,19 +335,18 @@ class Engine:
             raise IndexError(f"the sampler names sample {index} of a dataset of {w.items}")
         return int(index) % w.items if w.subset is None else w.subset[int(index)]
 
-    def state(self) -> _state.State:
-        return _state.to_dict(self.ready_feed().state())
+    # A copy is another job: it begins with the epoch that this one is in.
 
+    def __getstate__(self) -> dict[str, Any]:
+        none = dict.fromkeys(("_feed", "_seat", "_running", "_serials"))
+        pending = None if self._pending is None else [part.encode() for part in self._pending]
+        return {**self.__dict__, **none, "_pending": pending, "_wanted": self._epoch()}
 
-def _deal(items: Sequence[int], place: _ranks.Place, uneven: str) -> list[int]:
-    """This rank's part of an order that is given, as torch's DistributedSampler deals it."""
-    dealt = list(items)
-    over = len(dealt) % place.world
-    if over and uneven == "drop":
-        del dealt[-over:]
-    elif over and uneven == "pad":
-        dealt += [dealt[i % len(items)] for i in range(place.world - over)]
-    return dealt[place.rank :: place.world]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._serials = itertools.count()
+        if self._pending is not None:
+            self._pending = [_core.RankState.decode(part) for part in state["_pending"]]
 
 
 def _close(feed: _core.Feed, owner: int) -> None:

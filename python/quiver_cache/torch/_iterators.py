@@ -40,6 +40,7 @@ class Pass(Iterator[Ticket]):
         self.serial = engine.new_pass()
         self._feed: _core.Feed | None = None
         self._seed = 0
+        self._repeats: Iterator[tuple[int, ...]] = iter(())
 
     def check_running(self) -> None:
         if self._feed is not None:
@@ -48,11 +49,11 @@ class Pass(Iterator[Ticket]):
     def __next__(self) -> Ticket:
         self.check_running()
         if self._feed is None:
-            self._feed, self._seed = self._engine.begin(self.serial)
+            self._feed, self._seed, self._repeats = self._engine.begin(self.serial)
         number = self._feed.issue()
         if number is None:
             raise StopIteration
-        return Ticket(number, self._seed)
+        return Ticket(number, self._seed, next(self._repeats, ()))
 
 
 class Face:

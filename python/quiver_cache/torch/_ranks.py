@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+import weakref
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -31,9 +33,31 @@ class Place(NamedTuple):
     world: int
 
 
+class Seat:
+    """A rank of a job that ranks without torch.distributed have to name alike.
+
+    The n-th loader of a process that runs at the same time as others of the same description has
+    number n; where all ranks do the same, so do their numbers. Free when nobody refers to it.
+    """
+
+    _all: ClassVar[weakref.WeakSet[Seat]] = weakref.WeakSet()
+
+    def __init__(self, description: str, rank: int) -> None:
+        self.number: int
+        self._of = (os.getpid(), description, rank)  # a fork's are another process's
+        taken = {seat.number for seat in Seat._all if seat._of == self._of}
+        self.number = next(n for n in range(len(taken) + 1) if n not in taken)
+        Seat._all.add(self)
+
+    @property
+    def job(self) -> bytes:
+        return hashlib.sha256(f"{self._of[1]}\0{self.number}".encode()).digest()[:16]
+
+
 class Agreement(NamedTuple):
     seed: int
     job: bytes  # 16 bytes; empty: the feed makes one
+    seat: Seat | None = None  # to be held while the job runs
 
 
 def is_distributed() -> bool:
@@ -85,13 +109,23 @@ def draw_seed(generator: torch.Generator | None) -> int:
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
+def is_collective(place: Place, explicit: bool) -> bool:
+    """Whether the ranks agree by talking to each other: then all of them must."""
+    return place.world > 1 and is_distributed() and not explicit
+
+
 def agree(
-    place: Place, seed: int | None, generator: torch.Generator | None, dataset: str, explicit: bool
+    place: Place,
+    seed: int | None,
+    generator: torch.Generator | None,
+    dataset: str,
+    subset: Sequence[int] | None,
+    explicit: bool,
 ) -> Agreement:
     """Seed and job: rank 0 decides for all of torch.distributed."""
     if place.world == 1:
         return Agreement(draw_seed(generator) if seed is None else seed, b"")
-    if is_distributed() and not explicit:
+    if is_collective(place, explicit):
         mine: list[Any] = [draw_seed(generator) if seed is None else seed, os.urandom(16)]
         dist.broadcast_object_list(mine, src=0)
         return Agreement(int(mine[0]), bytes(mine[1]))
@@ -101,8 +135,9 @@ def agree(
             "the same on all ranks, or call init_process_group first"
         )
     launcher = [os.environ.get(name, "") for name in _JOB_NAMES]
-    text = "\0".join([str(seed), dataset, str(place.world), *launcher])
-    return Agreement(seed, hashlib.sha256(text.encode()).digest()[:16])
+    items = "" if subset is None else hashlib.sha256(array("Q", subset)).hexdigest()
+    seat = Seat("\0".join([str(seed), dataset, items, str(place.world), *launcher]), place.rank)
+    return Agreement(seed, seat.job, seat)
 
 
 class RankSampler(DistributedSampler[Any]):

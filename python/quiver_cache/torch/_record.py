@@ -23,12 +23,20 @@ class Recorder:
 
     @property
     def is_new(self) -> bool:
-        return self._file is None
+        return self._chain is None
+
+    def restart(self) -> None:
+        """A state was loaded: the chain goes on from there."""
+        self._chain = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None, "_chain": None}
 
     def add(self, epoch: int, step: int, rank: int, ids: list[int], start: str) -> None:
         """`start` is the chain before the first of these batches."""
-        if self._file is None or self._chain is None:
+        if self._file is None:
             self._file = open(self._path, "a", encoding="ascii")  # noqa: SIM115
+        if self._chain is None:
             self._chain = _core.DeliveryChain(start)
         self._chain.add(epoch, step, rank, ids)
         line = {"epoch": epoch, "step": step, "rank": rank, "ids": ids, "chain": self._chain.value}
@@ -37,20 +45,29 @@ class Recorder:
 
 
 def read_replay(source: Any, rank: int) -> Batches:
-    """From a file of `record=`, or a list of such objects, or a list of lists (one epoch)."""
+    """From a file of `record=`, or a list of such objects, or a list of lists (one epoch).
+
+    A run that crashed and went on from an older checkpoint has recorded some steps twice: a step's
+    later record replaces the earlier ones from that step on.
+    """
     entries: Iterable[Any] = source
     if isinstance(source, (str, os.PathLike)):
         entries = _read_lines(os.fspath(source))
-    batches: Batches = {}
+    epochs: dict[int, dict[int, list[int]]] = {}  # by step, in the order of delivery
     for entry in entries:
-        if isinstance(entry, Mapping):
-            if entry.get("rank", 0) == rank:
-                batches.setdefault(int(entry["epoch"]), []).append([int(i) for i in entry["ids"]])
-        else:
-            batches.setdefault(0, []).append([int(i) for i in entry])
-    if not batches:
+        if not isinstance(entry, Mapping):
+            given = epochs.setdefault(0, {})
+            given[len(given)] = [int(i) for i in entry]
+        elif entry.get("rank", 0) == rank:
+            given = epochs.setdefault(int(entry["epoch"]), {})
+            step = int(entry.get("step", len(given)))
+            if step in given:
+                for undone in [s for s in given if s >= step]:
+                    del given[undone]
+            given[step] = [int(i) for i in entry["ids"]]
+    if not epochs:
         raise InvalidError(f"replay= has no batch of rank {rank} in it: pass what record= wrote")
-    return batches
+    return {epoch: list(given.values()) for epoch, given in epochs.items()}
 
 
 def _read_lines(path: str) -> list[Any]:

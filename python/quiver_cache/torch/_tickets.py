@@ -12,28 +12,42 @@ import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import reduction
+from multiprocessing import reduction, util
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .. import _core
-from ..errors import CancelledError, QuiverError
+from ..errors import (
+    BadSampleError,
+    CancelledError,
+    ChangedError,
+    CorruptError,
+    NotFoundError,
+    ShortReadError,
+)
 from .dataset import Dataset
 
+# What is wrong with the item itself. Anything else is an outage, which leaves nothing out.
+_BAD = (BadSampleError, NotFoundError, ChangedError, CorruptError, ShortReadError)
 _SLICE_S = 0.2  # how long a wait may go on without looking at signals and at the parent
 
 
 class Ticket(NamedTuple):
     number: int
     seed: int
+    repeats: tuple[int, ...] = ()  # how often the epoch gave each of its items before; or never
 
 
 class Fed:
-    """A batch on its way to the loop, with what the loader needs to account for it."""
+    """A batch on its way to the loop, with what the loader needs to account for it.
 
-    __slots__ = ("data", "empty", "epoch", "ids", "skipped", "step", "ticket")
+    Its raw Samples are pickled by reference: the loop's process has their memory too, and until it
+    has got the batch it is the ticket that holds it.
+    """
+
+    __slots__ = ("batch", "data", "empty", "epoch", "ids", "skipped", "step", "ticket")
 
     def __init__(
         self,
@@ -44,6 +58,7 @@ class Fed:
         skipped: int,
         data: Any,
         empty: bool,
+        batch: _core.Batch | None = None,
     ) -> None:
         self.ticket = ticket
         self.epoch = epoch
@@ -52,10 +67,13 @@ class Fed:
         self.skipped = skipped
         self.data = data
         self.empty = empty
+        self.batch = batch
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.ticket, self.epoch, self.step, self.ids, self.skipped)
-        return Fed, (*fields, self.data, self.empty)
+        # Pickled in this order: what makes the samples references ends after them, and is None then.
+        by_reference = None if self.batch is None else self.batch.by_reference()
+        return Fed, (*fields, self.data, self.empty, by_reference)
 
     def pin_memory(self, device: str | None = None) -> Fed:
         self.data = pin_memory(self.data, device)  # type: ignore[no-untyped-call]
@@ -107,8 +125,9 @@ class TicketDataset(torch.utils.data.Dataset[Any]):
         labels = self.dataset.source.manifest.labels_of(ids) if self.dataset.classes else ids
         with _item_random_state(not self.dataset.plain) as seed_item:
             results = []
-            for item, content, label in zip(ids, contents, labels, strict=True):
-                seed_item(ticket.seed, batch.epoch, item)
+            repeats = ticket.repeats or (0,) * len(ids)
+            for item, content, label, repeat in zip(ids, contents, labels, repeats, strict=True):
+                seed_item(ticket.seed, batch.epoch, item, repeat)
                 results.append(self._finish(content, item, label))
         return self._sort_out(batch, results)
 
@@ -117,12 +136,14 @@ class TicketDataset(torch.utils.data.Dataset[Any]):
 
     def _finish(self, content: Any, item: int, label: int) -> Any:
         if isinstance(content, Exception):
+            if self._on_bad != "raise" and not isinstance(content, _BAD):
+                raise content
             return _Failure(content)
         if self._on_bad == "raise":
             return self.dataset.finish(content, item, label)
         try:
             return self.dataset.finish(content, item, label)
-        except QuiverError as problem:
+        except _BAD as problem:
             return _Failure(problem)
 
     def _sort_out(self, batch: _core.Batch, results: list[Any]) -> Loaded:
@@ -152,7 +173,10 @@ class TicketDataset(torch.utils.data.Dataset[Any]):
 
     def _attached(self) -> _core.FeedReader:
         if self._reader is None or self._reader[0] != os.getpid():
-            self._reader = (os.getpid(), _core.FeedReader.attach(self._feed_fd))
+            reader = _core.FeedReader.attach(self._feed_fd)
+            self._reader = (os.getpid(), reader)
+            if os.getpid() != self._owner:  # a worker's end runs no destructors; after the queues'
+                util.Finalize(None, reader.release, exitpriority=-100)
         return self._reader[1]
 
     def _is_over(self) -> bool:
@@ -182,25 +206,29 @@ class TicketCollate:
         if samples:
             data = self._collate(samples[0] if self._single else samples)
         ids = batch.ids if self._keep_ids else None
-        return Fed(batch.ticket, batch.epoch, batch.step, ids, loaded.skipped, data, empty=not samples)
+        fields = (batch.ticket, batch.epoch, batch.step, ids, loaded.skipped)
+        return Fed(*fields, data, not samples, batch)
 
 
 @contextmanager
-def _item_random_state(needed: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Gives each item a random state of its own, a function of (seed, epoch, item) alone.
+def _item_random_state(needed: bool) -> Iterator[Callable[[int, int, int, int], None]]:
+    """Gives each item a random state of its own, a function of (seed, epoch, item) alone, and of
+    how often the epoch gave it before.
 
     Restored afterwards: without workers it is the training loop's.
     """
     if not needed:
-        yield lambda seed, epoch, item: None
+        yield lambda seed, epoch, item, repeat: None
         return
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     saved_torch, saved_python = torch.get_rng_state(), random.getstate()
     saved_numpy = numpy_random.get_state() if numpy_random is not None else None
     generator = torch.default_generator
 
-    def seed_item(seed: int, epoch: int, item: int) -> None:
+    def seed_item(seed: int, epoch: int, item: int, repeat: int) -> None:
         value = _core.item_seed(seed, epoch, item)
+        if repeat:
+            value = _core.item_seed(value, repeat, item)
         generator.manual_seed(value & (2**63 - 1))
         random.seed(value)
         if numpy_random is not None:

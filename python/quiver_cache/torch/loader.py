@@ -32,7 +32,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     rank, world_size  else torch.distributed's, else the launcher's; looked up at iter()
     uneven         where ranks cannot have equally many: "pad" (some twice, as in torch), "drop",
                    or "keep" (ranks differ by one sample: for evaluation)
-    on_bad_sample  "raise", "skip", or "substitute" (another good one of the batch)
+    on_bad_sample  "raise", "skip", or "substitute" (another good one of the batch), where a sample
+                   is gone, changed, damaged or cannot be decoded; an outage is raised always
     record, replay a path to which each delivered batch is appended; such a path (or its objects, or
                    a list of batches) whose batches are given instead of drawing
     read_ahead     batches that are read beyond those that workers have been asked for
@@ -139,8 +140,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self.engine is None or self.engine.wishes.users_order:
             return self._torch_sampler
         place = self.engine.find_place()
-        length = self.engine.length(place) * (self.batch_size or 1)
-        return _ranks.visible_sampler(self, place, self.engine.wishes.shuffle, length)
+        samples = self.engine.samples(place)
+        return _ranks.visible_sampler(self, place, self.engine.wishes.shuffle, samples)
 
     @sampler.setter
     def sampler(self, value: Any) -> None:
@@ -162,8 +163,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def __iter__(self) -> Any:
         if self._engine.wishes.items == 0:
             return iter(())
+        self._engine.give_up()
+        before = self._engine.place
         self._engine.ready_feed()
+        if self._engine.place != before:
+            self._iterator = None  # persistent workers of another feed
         return super().__iter__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_iterator": None}
 
     def _get_iterator(self) -> Any:
         return make_iterator(self, self._engine, single=self._torch_batch_sampler is None)

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "cache/client/shared_memory.h"
+#include "io/process.h"
 
 namespace quiver::cache {
 
@@ -19,12 +20,13 @@ struct Arena::Header {
   std::uint32_t slots;
   std::int32_t owner;
   std::uint64_t blocks;
+  std::uint64_t identity;
   std::atomic<std::uint32_t> closed;
 };
 
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'Q', 'V', 'F', 'E', 'E', 'D', '0', '1'};
+constexpr std::array<char, 8> kMagic = {'Q', 'V', 'F', 'E', 'E', 'D', '0', '2'};
 constexpr std::uint64_t kAddressSpace = std::uint64_t{256} << 30;  // only what is touched is memory
 constexpr std::uint64_t kLeastAddressSpace = std::uint64_t{1} << 30;
 constexpr std::uint64_t kPage = 4096;
@@ -33,6 +35,7 @@ constexpr std::uint64_t kAlignment = 64;
 constexpr std::uint64_t kErrorRoom = 256;  // what a failed item may say at least
 constexpr std::uint64_t kLeastBlock = 16384;
 constexpr std::uint32_t kPhaseBits = 4;
+constexpr std::uint32_t kPhaseMask = (1u << kPhaseBits) - 1;
 
 std::uint64_t round_up(std::uint64_t n, std::uint64_t to) {
   return (n + to - 1) / to * to;
@@ -44,10 +47,20 @@ std::uint64_t size_class(std::uint64_t size) {
   return round_up(size, std::bit_floor(size) / 4);
 }
 
+Phase phase_in(std::uint32_t word) {
+  return static_cast<Phase>(word & kPhaseMask);
+}
+
+bool holds_block(std::uint32_t word) {
+  return phase_in(word) == Phase::kReady || phase_in(word) == Phase::kSent;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Arena>> Arena::create(std::uint32_t slots) {
   auto arena = std::make_shared<Arena>();
+  std::uint64_t identity = 0;
+  TRY(io::random_bytes(std::as_writable_bytes(std::span(&identity, 1))));
   const std::uint64_t blocks = round_up(kHeaderBytes + slots * sizeof(Slot), kPage);
   std::uint64_t size = kAddressSpace;
   for (;; size /= 2) {  // a limit on address space may refuse the most of it
@@ -63,6 +76,7 @@ Result<std::shared_ptr<Arena>> Arena::create(std::uint32_t slots) {
   header->slots = slots;
   header->owner = ::getpid();
   header->blocks = blocks;
+  header->identity = identity;
   header->magic = kMagic;
   return arena;
 }
@@ -92,6 +106,10 @@ bool Arena::closed() const {
   return header().closed.load(std::memory_order_acquire) != 0;
 }
 
+std::uint64_t Arena::identity() const {
+  return header().identity;
+}
+
 Slot& Arena::slot(std::uint64_t ticket) const {
   return reinterpret_cast<Slot*>(memory_.data() + kHeaderBytes)[ticket % header().slots];
 }
@@ -108,8 +126,14 @@ MutableByteSpan Arena::bytes(std::uint64_t block, const Row& row) const {
   return {memory_.data() + block + row.offset, row.room};
 }
 
-void Arena::add_reference(std::uint64_t offset) const {
-  block(offset).references.fetch_add(1, std::memory_order_relaxed);
+bool Arena::add_reference(std::uint64_t offset) const {
+  std::atomic<std::uint32_t>& references = block(offset).references;
+  std::uint32_t seen = references.load(std::memory_order_relaxed);
+  // From zero only the allocator raises it.
+  while (seen != 0) {
+    if (references.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) return true;
+  }
+  return false;
 }
 
 void Arena::drop_reference(std::uint64_t offset) const {
@@ -122,10 +146,10 @@ std::uint32_t Arena::word_of(std::uint64_t ticket, Phase phase) {
 }
 
 std::optional<Phase> Arena::phase_of(std::uint32_t word, std::uint64_t ticket) {
-  const std::uint32_t phase = word & ((1u << kPhaseBits) - 1);
-  const auto ahead = static_cast<std::int32_t>((word - phase) - word_of(ticket, Phase::kIdle));
+  const auto ahead =
+      static_cast<std::int32_t>((word & ~kPhaseMask) - word_of(ticket, Phase::kIdle));
   if (ahead > 0) return std::nullopt;
-  return ahead < 0 ? Phase::kIdle : static_cast<Phase>(phase);
+  return ahead < 0 ? Phase::kIdle : phase_in(word);
 }
 
 void Arena::issue(std::uint64_t ticket) {
@@ -133,7 +157,7 @@ void Arena::issue(std::uint64_t ticket) {
   const std::uint64_t block = s.block.load(std::memory_order_relaxed);
   const std::uint32_t before =
       s.word.exchange(word_of(ticket, Phase::kWaiting), std::memory_order_acq_rel);
-  if (static_cast<Phase>(before & ((1u << kPhaseBits) - 1)) == Phase::kReady) drop_reference(block);
+  if (holds_block(before)) drop_reference(block);
   io::futex_wake_all(reinterpret_cast<std::uint32_t*>(&s.word));
 }
 
@@ -152,18 +176,22 @@ void Arena::publish(std::uint64_t ticket, std::uint64_t epoch, std::uint32_t ste
   io::futex_wake_all(reinterpret_cast<std::uint32_t*>(&s.word));
 }
 
-void Arena::abandon(std::uint64_t ticket) {
+void Arena::end(std::uint64_t ticket) {
   Slot& s = slot(ticket);
-  for (const Phase from : {Phase::kWaiting, Phase::kReady}) {
+  const std::uint32_t ended = word_of(ticket, Phase::kEnded);
+  std::uint32_t word = s.word.load(std::memory_order_acquire);
+  while (word < ended && word >= word_of(ticket, Phase::kWaiting)) {
     const std::uint64_t block = s.block.load(std::memory_order_relaxed);
-    std::uint32_t word = word_of(ticket, from);
-    if (!s.word.compare_exchange_strong(word, word_of(ticket, Phase::kAbandoned),
-                                        std::memory_order_acq_rel)) {
-      continue;
-    }
-    if (from == Phase::kReady) drop_reference(block);
+    if (!s.word.compare_exchange_weak(word, ended, std::memory_order_acq_rel)) continue;
+    if (holds_block(word)) drop_reference(block);
     io::futex_wake_all(reinterpret_cast<std::uint32_t*>(&s.word));
+    return;
   }
+}
+
+bool Arena::occupied(std::uint64_t ticket) const {
+  const std::uint32_t word = slot(ticket).word.load(std::memory_order_acquire);
+  return phase_in(word) == Phase::kWaiting || holds_block(word);
 }
 
 void Arena::close() {
@@ -171,10 +199,10 @@ void Arena::close() {
   for (std::uint32_t i = 0; i < header().slots; ++i) {
     std::atomic<std::uint32_t>& word = slot(i).word;
     std::uint32_t seen = word.load(std::memory_order_relaxed);
-    const std::uint32_t phase = seen & ((1u << kPhaseBits) - 1);
-    if (phase > static_cast<std::uint32_t>(Phase::kWaiting)) continue;
+    if (phase_in(seen) > Phase::kWaiting) continue;
     // A futex wait ends only when the word changes.
-    word.compare_exchange_strong(seen, seen - phase + static_cast<std::uint32_t>(Phase::kClosed));
+    word.compare_exchange_strong(seen,
+                                 (seen & ~kPhaseMask) | static_cast<std::uint32_t>(Phase::kClosed));
     io::futex_wake_all(reinterpret_cast<std::uint32_t*>(&word));
   }
 }
@@ -220,7 +248,11 @@ Result<std::uint64_t> BlockAllocator::allocate(std::uint64_t size) {
     const auto rank = [](const Known& k) { return std::pair(!k.touched, k.capacity); };
     if (best == nullptr || rank(known) < rank(*best)) best = &known;
   }
-  if (best != nullptr && best->touched) return use(*best);
+  if (best != nullptr && best->touched) {
+    const std::uint64_t again = use(*best);
+    trim();
+    return again;
+  }
   if (touched_ + capacity > limit_) trim();
   if (best != nullptr) return use(*best);
   if (capacity > arena_->size() - end_) {

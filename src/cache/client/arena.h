@@ -21,15 +21,18 @@
 
 namespace quiver::cache {
 
-enum class Phase : std::uint32_t { kIdle, kWaiting, kReady, kTaken, kAbandoned, kClosed };
+// kSent: a worker passes the batch to the loop's process. kEnded: delivered there, or given up.
+enum class Phase : std::uint32_t { kIdle, kWaiting, kReady, kTaken, kSent, kEnded, kClosed };
 
 // What a ticket stands for, as far as it is known. The word (the ticket's low 28 bits and its
 // phase) is the futex that a reader waits on; the other fields are written before it says kReady.
+// The slot owns one reference to the block while it says kReady or kSent, and no ticket passes
+// twice through either.
 struct Slot {
   std::atomic<std::uint32_t> word;
   std::atomic<std::uint32_t> step;
   std::atomic<std::uint64_t> epoch;
-  std::atomic<std::uint64_t> block;  // its offset in the memory; the slot owns one reference
+  std::atomic<std::uint64_t> block;  // its offset in the memory
   char padding[40];
 };
 static_assert(sizeof(Slot) == 64);
@@ -62,20 +65,26 @@ class Arena {
   std::uint64_t size() const { return memory_.size(); }
   int owner_pid() const;
   bool closed() const;
+  std::uint64_t identity() const;  // random: no other arena has it
 
   Slot& slot(std::uint64_t ticket) const;
   BlockHeader& block(std::uint64_t offset) const;
   Row* rows(std::uint64_t block) const;
   MutableByteSpan bytes(std::uint64_t block, const Row& row) const;  // all of its room
-  void add_reference(std::uint64_t block) const;
+  // False where nobody holds the block. A caller that does not hold it learns by a look at the slot
+  // afterwards whether it is still the ticket's; until then it is merely not used again.
+  bool add_reference(std::uint64_t block) const;
   void drop_reference(std::uint64_t block) const;
 
   // The owner's moves on a ticket, each by one thread at a time.
   void issue(std::uint64_t ticket);  // gives up what the slot held before
   // Hands over one reference to the block.
   void publish(std::uint64_t ticket, std::uint64_t epoch, std::uint32_t step, std::uint64_t block);
-  void abandon(std::uint64_t ticket);
-  void close();  // ends all waiting
+  void end(std::uint64_t ticket);  // it has been delivered or is given up: the slot lets go
+  void close();                    // ends all waiting
+  // Whether the slot that `ticket` would have serves another one, whose batch is waited for or is
+  // on its way to the loop.
+  bool occupied(std::uint64_t ticket) const;
 
   // For readers: (word's ticket is `ticket`) → its phase; kIdle: not issued yet; nullopt: long
   // gone.

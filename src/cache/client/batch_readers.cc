@@ -11,6 +11,14 @@ void BatchReaders::add(std::shared_ptr<Reading> reading) {
   queue_.change([&](Queue& q) { q.push_back(std::move(reading)); });
 }
 
+void BatchReaders::fail(const std::shared_ptr<Reading>& reading, const Error& why) {
+  for (std::size_t i = 0; i < reading->items.size(); ++i) {
+    Row& row = shared_.arena->rows(reading->block)[i];
+    fail_row(row, shared_.arena->bytes(reading->block, row), why);
+  }
+  finish(reading);
+}
+
 void BatchReaders::grow(std::uint32_t threads) {
   while (threads_.size() < threads) {
     threads_.emplace_back([this, n = threads_.size()](std::stop_token stop) {
@@ -37,10 +45,15 @@ void BatchReaders::run(std::stop_token stop) {
         });
     if (!reading) continue;
     const auto count = static_cast<std::uint32_t>(reading->items.size());
+    const std::stop_source& given_up = reading->plan->given_up;
+    const std::stop_callback ends_with_us(stop, [&] { given_up.request_stop(); });
     for (;;) {
       const std::uint32_t index = reading->next.fetch_add(1);
       if (index >= count) break;
-      read_item(*reading, index, stop);
+      if (!given_up.stop_requested()) {
+        if (index == 0) shared_.dataset->want(reading->asked_late);
+        read_item(*reading, index, given_up.get_token());
+      }
       if (reading->left.fetch_sub(1) == 1) finish(reading);
     }
     queue_.with([&](Queue& q) {
@@ -58,16 +71,20 @@ void BatchReaders::read_item(Reading& reading, std::uint32_t index, std::stop_to
     ++reading.tiers[row.tier];
     return;
   }
+  fail_row(row, room, tier.error());
+}
+
+void BatchReaders::fail_row(Row& row, MutableByteSpan room, const Error& why) {
   row.failed = 1;
-  row.code = static_cast<std::uint16_t>(tier.error().code);
-  row.length = std::min<std::uint64_t>(row.room, tier.error().message.size());
-  std::memcpy(room.data(), tier.error().message.data(), row.length);
+  row.code = static_cast<std::uint16_t>(why.code);
+  row.length = std::min<std::uint64_t>(row.room, why.message.size());
+  std::memcpy(room.data(), why.message.data(), row.length);
 }
 
 void BatchReaders::finish(const std::shared_ptr<Reading>& reading) {
   // Failed ones too: staging may let go of what cannot be had.
   shared_.board.with([&](Board& board) {
-    if (!board.taken || board.epoch.epoch != reading->plan->epoch) return;
+    if (!board.taken || board.run != reading->plan->serial) return;
     for (const ItemId id : reading->items) {
       if (board.taken->insert(id) && board.writer) board.writer->take(id);
     }

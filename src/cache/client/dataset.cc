@@ -17,6 +17,8 @@ constexpr Duration kLongestWait =
     std::chrono::minutes(5);  // for one item, whatever the daemon says
 constexpr Duration kFirstStart = std::chrono::seconds(10);
 constexpr Duration kRestart = std::chrono::seconds(3);
+constexpr Duration kLongestPause = std::chrono::seconds(5);  // between two attempts
+constexpr Duration kRemembered = std::chrono::minutes(1);    // that the daemon refused an item
 constexpr Duration kRetryEvery = std::chrono::seconds(1);
 constexpr int kMostDisagreements = 4;  // "here" says the daemon, and it cannot be read
 
@@ -55,7 +57,10 @@ struct ProcessState {
   Guarded<Attempts> attempts;
   std::atomic<std::uint64_t> generation = 0;
   std::atomic<bool> degraded = false, warned = false;
+  std::atomic<bool> refused = false;  // by this daemon, and said so
+  std::atomic<Instant> refused_at{Instant::min()};
   std::atomic<Session*> to_abandon = nullptr;  // the newest session, for a fork's child
+  std::atomic<int> greeting = -1;              // the connection that is to become one, likewise
   Counters counters;
 };
 
@@ -66,6 +71,9 @@ class DatasetImpl final : public Dataset {
       : options_(std::move(options)), environment_(environment), manifest_(std::move(manifest)) {
     if (options_.origin.url.empty()) options_.origin.url = std::string(manifest_->origin_url());
     state_ = new ProcessState(*manifest_, options_, environment_, false);
+    if (const std::string warning = trust_warning(options_.origin); !warning.empty()) {
+      log(environment_.log, LogLevel::kWarning, "{}", warning);
+    }
   }
 
   ~DatasetImpl() override {
@@ -81,10 +89,9 @@ class DatasetImpl final : public Dataset {
     ProcessState& state = process();
     const auto session = ensure_session(state);
     if (!session) return read_direct(state, id, out, stop);
-    bool pinned = false;
-    const Hit hit = session->read_resident(id, out, pinned);
-    if (hit == Hit::kHit) return count(state, pinned ? Tier::kPinned : Tier::kStaged, out);
-    return read_missing(state, *session, hit, id, out, stop);
+    const Look look = read_here(state, *session, id, out);
+    if (look.hit == Hit::kHit) return count(state, look.tier(), out);
+    return read_missing(state, *session, look, id, out, stop);
   }
 
   bool read_resident(ItemId id, MutableByteSpan out, Tier& tier) override {
@@ -93,12 +100,10 @@ class DatasetImpl final : public Dataset {
     if (out.empty()) return true;
     ProcessState& state = process();
     const auto session = ensure_session(state);
-    bool pinned = false;
     if (!session) return false;
-    const Hit hit = session->read_resident(id, out, pinned);
-    note(state, hit);
-    if (hit != Hit::kHit) return false;
-    tier = count(state, pinned ? Tier::kPinned : Tier::kStaged, out);
+    const Look look = read_here(state, *session, id, out);
+    if (look.hit != Hit::kHit) return false;
+    tier = count(state, look.tier(), out);
     return true;
   }
 
@@ -154,7 +159,12 @@ class DatasetImpl final : public Dataset {
     return s;
   }
 
-  bool degraded() const override { return const_cast<DatasetImpl*>(this)->process().degraded; }
+  bool degraded() const override {
+    const ProcessState& state = const_cast<DatasetImpl*>(this)->process();
+    const Instant refused_at = state.refused_at;
+    return state.degraded || (refused_at != Instant::min() &&
+                              state.environment.clock.now() - refused_at < kRemembered);
+  }
 
  private:
   // This process's state. The first caller after a fork makes it, without touching what is locked.
@@ -166,13 +176,30 @@ class DatasetImpl final : public Dataset {
     ProcessState* const parents = state;
     if (!state_.compare_exchange_strong(state, mine.get()))
       return *state;  // another thread was first
-    if (Session* session = parents->to_abandon.load()) session->abandon_after_fork();
+    abandon(*parents);
     return *mine.release();
   }
 
-  static void note(ProcessState& state, Hit hit) {
-    if (hit == Hit::kStale) ++state.counters.stale;
-    if (hit == Hit::kCorrupt) ++state.counters.corrupt;
+  // The child's copies of the parent's connections go, so that the daemon sees the parent end.
+  static void abandon(ProcessState& parents) {
+    const int greeting = parents.greeting.load();
+    Session* const session = parents.to_abandon.load();
+    const bool of_session = session != nullptr && session->holds(greeting);
+    if (greeting >= 0 && !of_session) io::Fd(greeting).reset();
+    if (session != nullptr) session->abandon_after_fork();
+  }
+
+  struct Look {
+    Hit hit = Hit::kAbsent;
+    ViewWord word;
+    Tier tier() const { return word.pinned() ? Tier::kPinned : Tier::kStaged; }
+  };
+  static Look read_here(ProcessState& state, Session& session, ItemId id, MutableByteSpan out) {
+    Look look;
+    look.hit = session.read_resident(id, out, look.word);
+    if (look.hit == Hit::kStale) ++state.counters.stale;
+    if (look.hit == Hit::kCorrupt) ++state.counters.corrupt;
+    return look;
   }
 
   static Tier count(ProcessState& state, Tier tier, ByteSpan out) {
@@ -188,12 +215,14 @@ class DatasetImpl final : public Dataset {
     return count(state, Tier::kDirect, out);
   }
 
-  Result<Tier> read_missing(ProcessState& state, Session& session, Hit hit, ItemId id,
+  Result<Tier> read_missing(ProcessState& state, Session& session, Look look, ItemId id,
                             MutableByteSpan out, std::stop_token stop);
+  std::optional<Error> ask(Session& session, const Look& look, ItemId id, int& disagreements);
   std::shared_ptr<Session> ensure_session(ProcessState& state);
   std::shared_ptr<Session> connect(ProcessState& state, Duration patience);
   Result<std::shared_ptr<Session>> try_connect(ProcessState& state, Duration patience);
   void fell_back(ProcessState& state, const Error& reason);
+  void refused(ProcessState& state, const Error& reason);
 
   DatasetOptions options_;
   const Environment environment_;
@@ -201,35 +230,48 @@ class DatasetImpl final : public Dataset {
   std::atomic<ProcessState*> state_;
 };
 
+// Has the daemon bring the item, for a moment; the error is its own: it will not come.
+std::optional<Error> DatasetImpl::ask(Session& session, const Look& look, ItemId id,
+                                      int& disagreements) {
+  const Item item = manifest_->item(id);
+  // The daemon looks at its copy itself, drops it and fetches another.
+  if (look.hit == Hit::kCorrupt &&
+      (++disagreements > kMostDisagreements || !session.damaged(id, look.word, item.length))) {
+    return error(Code::kCorrupt, "the bytes of '{}' are damaged in the cache", item.key);
+  }
+  const auto reply = session.fetch({id}, kSlice);
+  if (!reply) {
+    if (reply.error().code == Code::kTimeout) return std::nullopt;  // slow, if its heart beats
+    return reply.error();
+  }
+  const FetchResult& result = reply->results[0];
+  if (result.state == FetchResult::kFailed) return Error{Code::kIo, result.message};
+  if (result.state == FetchResult::kHere && ++disagreements > kMostDisagreements) {
+    return error(Code::kIo, "'{}' is in the cache, and this process cannot read it there",
+                 item.key);
+  }
+  return std::nullopt;
+}
+
 // Waits while the daemon lives and fetches; reads the origin when it does not, or cannot.
-Result<Tier> DatasetImpl::read_missing(ProcessState& state, Session& session, Hit hit, ItemId id,
+Result<Tier> DatasetImpl::read_missing(ProcessState& state, Session& session, Look look, ItemId id,
                                        MutableByteSpan out, std::stop_token stop) {
   const Instant give_up = state.environment.clock.now() + kLongestWait;
   int disagreements = 0;
-  bool wanted = true;
-  while (wanted && hit != Hit::kCorrupt && session.alive() &&
-         state.environment.clock.now() < give_up) {
-    note(state, hit);
+  std::optional<Error> why;
+  while (!why && session.alive()) {
     if (stop.stop_requested()) return error(Code::kCancelled, "the read was given up");
-    const auto reply = session.fetch({id}, kSlice);
-    if (!reply) {
-      wanted = reply.error().code == Code::kTimeout;  // slow, if its heart beats
-      continue;
-    }
-    const std::uint8_t answer = reply->results[0].state;
-    if (answer == FetchResult::kFailed) break;
-    if (answer == FetchResult::kHere) wanted = ++disagreements < kMostDisagreements;
-    bool pinned = false;
-    hit = session.read_resident(id, out, pinned);
-    if (hit == Hit::kHit) return count(state, Tier::kFetched, out);
+    why = ask(session, look, id, disagreements);
+    if (why) break;
+    look = read_here(state, session, id, out);
+    if (look.hit == Hit::kHit) return count(state, Tier::kFetched, out);
+    if (state.environment.clock.now() >= give_up) why = error(Code::kTimeout, "it did not come");
   }
-  note(state, hit);
   if (session.lost()) {
     fell_back(state, error(Code::kUnavailable, "the daemon has gone or stands still"));
   }
   const Tier tier = TRY(read_direct(state, id, out, stop));
-  // The daemon compares what it holds with what comes, and drops what is bad.
-  if (hit == Hit::kCorrupt) (void)session.insert(*manifest_->item(id).hash, out);
+  if (why && !session.lost()) refused(state, *why);
   return tier;
 }
 
@@ -261,12 +303,14 @@ std::shared_ptr<Session> DatasetImpl::connect(ProcessState& state, Duration pati
   std::shared_ptr<Session> old;  // ends outside the lock
   if (session) {
     state.to_abandon = session->get();
+    state.greeting = -1;
     old = state.session.with([&](auto& s) { return std::exchange(s, *session); });
     ++state.generation;
     if (state.degraded.exchange(false)) {
       log(state.environment.log, LogLevel::kInfo, "reading through the daemon again");
     }
     state.warned = false;
+    state.refused = false;
   } else {
     fell_back(state, session.error());
   }
@@ -274,8 +318,11 @@ std::shared_ptr<Session> DatasetImpl::connect(ProcessState& state, Duration pati
     const Instant now = state.environment.clock.now();
     a.made = true;
     a.under_way = false;
-    // An attempt that took long keeps its thread from reading: the longer, the rarer.
-    a.next = session ? began : now + std::max<Duration>(kRetryEvery, 4 * (now - began));
+    // An attempt that took long keeps its thread from reading: the longer, the rarer. Processes
+    // that failed together come again one by one.
+    const Duration pause = std::clamp<Duration>(4 * (now - began), kRetryEvery, kLongestPause);
+    const Duration jitter = pause * static_cast<std::int64_t>(ProcessState::seed() % 256) / 512;
+    a.next = session ? began : now + pause + jitter;
   });
   return session ? *session : nullptr;
 }
@@ -285,9 +332,20 @@ Result<std::shared_ptr<Session>> DatasetImpl::try_connect(ProcessState& state, D
   const DaemonAddress address =
       TRY(daemon_address(options_.settings, state.environment.files, io::environment));
   Greeted greeted = TRY(greet_or_start_daemon(address, options_.daemon_program, options_.settings,
-                                              state.environment, deadline));
-  return Session::open(std::move(greeted), address, *manifest_, options_.origin, state.environment,
-                       deadline);
+                                              state.environment, deadline, &state.greeting));
+  auto session =
+      Session::open(std::move(greeted), address, *manifest_, options_.origin, state.environment);
+  if (!session) state.greeting = -1;
+  return session;
+}
+
+// The daemon is there and does not give an item that the origin gives.
+void DatasetImpl::refused(ProcessState& state, const Error& reason) {
+  state.refused_at = state.environment.clock.now();
+  if (state.refused.exchange(true)) return;
+  log(state.environment.log, LogLevel::kWarning,
+      "reading some of {} from its origin, past the daemon: {}", options_.origin.url,
+      reason.message);
 }
 
 void DatasetImpl::fell_back(ProcessState& state, const Error& reason) {

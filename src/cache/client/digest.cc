@@ -1,9 +1,12 @@
 #include "cache/client/digest.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <thread>
 
 #include "cache/client/digest_keeper.h"
+#include "cache/client/digest_previous.h"
 #include "cache/manifest/image_folder.h"
 #include "io/process.h"
 
@@ -20,6 +23,7 @@ struct Pick {
   std::size_t object;  // into the listing
   std::int32_t label;
   Sha256 hash;
+  bool known = false;  // its hash is that of the last digest
 };
 
 struct Listing {
@@ -56,6 +60,7 @@ class Digester {
  private:
   void work(std::stop_token stop);
   Status hash(Pick& pick, std::string& buffer, std::stop_token stop);
+  Status read_young_again(WallTime began, std::stop_token stop);
   Status read(Pick& pick, std::string& buffer, std::stop_token stop);
   Result<bool> ask_checksum(Pick& pick, std::stop_token stop);
 
@@ -71,6 +76,7 @@ class Digester {
 Result<Counts> Digester::run(const std::function<void(const DigestProgress&)>& progress,
                              std::stop_token stop) {
   std::stop_callback forward(stop, [&] { give_up_.request_stop(); });
+  const WallTime began = environment_.clock.wall();
   counts_.with([&](Counts& c) {
     c.progress.listing = false;
     c.progress.objects_listed = listing_.objects.size();
@@ -97,10 +103,26 @@ Result<Counts> Digester::run(const std::function<void(const DigestProgress&)>& p
     if (progress) progress(now);
   }
   threads.clear();
-  Counts counts = counts_.with([](Counts& c) { return std::move(c); });
+  Counts counts = counts_.with([](Counts& c) { return c; });
   if (counts.failed) return *std::move(counts.failed);
   if (stop.stop_requested()) return error(Code::kCancelled, "the digest was interrupted");
-  return counts;
+  TRY(read_young_again(began, stop));
+  return counts_.with([](Counts& c) { return std::move(c); });
+}
+
+// A file that was written while we read may have been written again within the same tick of its
+// clock, and look the same. The next digest reads what was young at the end of this one; what was
+// young when we read it and is no more is read again here.
+Status Digester::read_young_again(WallTime began, std::stop_token stop) {
+  const auto old = [](WallTime t) { return t.time_since_epoch().count() - kMtimeTickNs; };
+  const std::int64_t from = old(began), until = old(environment_.clock.wall());
+  std::string buffer;
+  for (Pick& pick : listing_.picks) {
+    const ObjectVersion& version = listing_.objects[pick.object].version;
+    if (!version.etag.empty() || version.mtime_ns < from || version.mtime_ns >= until) continue;
+    TRY(hash(pick, buffer, stop));
+  }
+  return {};
 }
 
 void Digester::work(std::stop_token stop) {
@@ -123,6 +145,7 @@ void Digester::work(std::stop_token stop) {
 }
 
 Status Digester::hash(Pick& pick, std::string& buffer, std::stop_token stop) {
+  if (pick.known) return {};
   ListedObject& object = listing_.objects[pick.object];
   if (object.version.size.value == 0) {
     pick.hash = sha256({});
@@ -159,20 +182,47 @@ Status Digester::read(Pick& pick, std::string& buffer, std::stop_token stop) {
   const std::uint64_t size = object.version.size.value;
   const bool whole = size <= kWholeRead;
   buffer.resize(whole ? size : kPiece);
+  std::optional<DigestKeeper::LongItem> long_item;
+  if (!whole && keeper_ != nullptr) long_item.emplace(keeper_->begin(object.version.size));
+  bool kept = false;
   Sha256Stream stream;
   for (std::uint64_t at = 0; at < size; at += buffer.size()) {
     const auto out = std::as_writable_bytes(std::span(buffer))
                          .first(std::min<std::uint64_t>(buffer.size(), size - at));
     TRY(origin_.read({object.key, at, object.version}, out, stop));
     stream.update(out);
+    const bool last = at + out.size() == size;
+    if (last) pick.hash = stream.finish();
+    if (long_item) kept = long_item->add(out, last ? std::optional(pick.hash) : std::nullopt);
   }
-  pick.hash = stream.finish();
-  const bool kept = whole && keeper_ != nullptr && keeper_->keep(pick.hash, as_bytes(buffer));
+  if (whole && keeper_ != nullptr) kept = keeper_->keep(pick.hash, as_bytes(buffer));
   counts_.with([&](Counts& c) {
     ++c.downloaded;
     c.kept += kept ? 1 : 0;
     c.downloaded_bytes += object.version.size;
   });
+  return {};
+}
+
+// The path of an address that is a directory.
+std::optional<std::string> local_path(const std::string& url) {
+  if (url.starts_with("file://")) return url.substr(7);
+  return url.find("://") == std::string::npos ? std::optional(url) : std::nullopt;
+}
+
+Status check_directory(io::Files& files, const std::string& url) {
+  const auto path = local_path(url);
+  if (!path || !path->starts_with('/')) return {};
+  const auto info = files.stat(*path);
+  if (!info && info.error().code == Code::kNotFound) {
+    return error(Code::kNotFound,
+                 "there is no directory {}; name one that exists, or an address such as "
+                 "s3://bucket/prefix",
+                 *path);
+  }
+  if (info && !info->is_directory) {
+    return error(Code::kInvalid, "{} is not a directory; name the one that it lies in", *path);
+  }
   return {};
 }
 
@@ -196,8 +246,9 @@ Result<Listing> list_folder(const DigestOptions& options, Origin& origin,
     return std::move(listed).error().context(fmt::format("listing {}", origin.url()));
   }
   if (listing.objects.empty()) {
-    return error(Code::kNotFound, "there is nothing at {}: check the bucket and the prefix",
-                 origin.url());
+    const bool local = local_path(origin.url()).has_value();
+    return error(Code::kNotFound, "there is nothing at {}; {}", origin.url(),
+                 local ? "name a directory that has files" : "check the bucket and the prefix");
   }
   std::vector<ListedKey> keys;
   for (const auto& object : listing.objects)
@@ -232,50 +283,104 @@ Result<std::string> build_manifest(const Listing& listing, const std::string& or
   return std::move(builder).finish();
 }
 
-std::string folder_of(const std::string& path) {
+// What has not changed keeps its hash. Returns the bytes that are to be hashed.
+Bytes keep_unchanged(Listing& listing, const PreviousDigest& previous) {
+  Bytes to_hash;
+  for (Pick& pick : listing.picks) {
+    const ListedObject& object = listing.objects[pick.object];
+    const auto hash = previous.unchanged(object.key, object.version);
+    pick.known = hash.has_value();
+    if (hash) {
+      pick.hash = *hash;
+    } else {
+      to_hash += object.version.size;
+    }
+  }
+  return to_hash;
+}
+
+void compare(DigestReport& report, const Listing& listing, const PreviousDigest& previous) {
+  report.renewed = previous.exists();
+  if (!report.renewed) return;
+  std::uint64_t found = 0;
+  for (const Pick& pick : listing.picks) {
+    report.unchanged += pick.known ? 1 : 0;
+    const auto then = previous.find(listing.objects[pick.object].key);
+    found += then ? 1 : 0;
+    report.added += then ? 0 : 1;
+    report.changed += then && *then->hash != pick.hash ? 1 : 0;
+  }
+  report.removed = previous.size() - found;
+}
+
+// Said before anything is read: nobody wants to hear of it hours later.
+Status can_be_kept(io::Files& files, const std::string& path) {
   const auto slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
+  const auto try_it = [&]() -> Status {
+    const auto there = files.stat(path);
+    if (there && there->is_directory) return error(Code::kInvalid, "{} is a directory", path);
+    TRY(files.make_directories(folder.empty() ? "/" : folder, 0700));
+    const std::string probe = path + ".probe";
+    TRY(files.open(probe, O_WRONLY | O_CREAT, 0600));
+    return files.remove(probe);
+  };
+  const Status kept = try_it();
+  if (kept) return {};
+  return error(kept.error().code,
+               "the manifest cannot be kept: {}; name another folder with the setting "
+               "manifest_dir, or a file with --manifest",
+               kept.error().message);
 }
 
 }  // namespace
 
+std::string manifest_folder(const Settings& settings) {
+  if (!settings.manifest_dir.empty()) return settings.manifest_dir;
+  const auto data = io::environment("XDG_DATA_HOME");
+  const std::string home = io::environment("HOME").value_or("");
+  return (data && !data->empty() ? *data : home + "/.local/share") + "/quiver/manifests";
+}
+
 std::string manifest_path_for(const Settings& settings, const OriginSettings& origin,
                               Layout layout) {
-  std::string folder = settings.manifest_dir;
-  if (folder.empty()) {
-    const auto data = io::environment("XDG_DATA_HOME");
-    const std::string home = io::environment("HOME").value_or("");
-    folder = (data && !data->empty() ? *data : home + "/.local/share") + "/quiver/manifests";
-  }
   std::string url = origin.url;
   while (url.size() > 1 && url.ends_with('/')) url.pop_back();
   const std::string what = fmt::format("{}\n{}\n{}", origin.endpoint, url,
                                        layout == Layout::kImageFolder ? "image_folder" : "files");
-  return fmt::format("{}/{}.qvm", folder, sha256(as_bytes(what)).hex().substr(0, 32));
+  return fmt::format("{}/{}.qvm", manifest_folder(settings),
+                     sha256(as_bytes(what)).hex().substr(0, 32));
 }
 
 Result<DigestReport> digest(const DigestOptions& options, Environment environment,
                             const std::function<void(const DigestProgress&)>& progress,
                             std::stop_token stop) {
+  DigestReport report;
+  report.manifest_path = options.manifest_path.empty()
+                             ? manifest_path_for(options.settings, options.origin, options.layout)
+                             : options.manifest_path;
+  TRY(check_directory(environment.files, options.origin.url));
+  if (const std::string warning = trust_warning(options.origin); !warning.empty()) {
+    log(environment.log, LogLevel::kWarning, "{}", warning);
+  }
+  TRY(can_be_kept(environment.files, report.manifest_path));
+  const auto previous =
+      PreviousDigest::open(environment.files, report.manifest_path, options.origin.url);
   const OriginContext context{environment.files, environment.http, environment.clock, 0};
   const std::unique_ptr<Origin> origin = TRY(open_origin(options.origin, context));
   Listing listing = TRY(list_folder(options, *origin, progress, stop));
-  Bytes total;
+  Bytes total, to_hash;
   for (const Pick& pick : listing.picks) total += listing.objects[pick.object].version.size;
+  to_hash = options.fresh ? total : keep_unchanged(listing, previous);
 
   std::unique_ptr<DigestKeeper> keeper;
-  if (!options.daemon_program.empty() && options.settings.enabled) {
+  if (!options.daemon_program.empty() && options.settings.enabled && to_hash.value != 0) {
     keeper = DigestKeeper::connect(options, environment, total);
   }
   Digester digester(options, environment, *origin, listing, keeper.get());
   const Counts counts = TRY(digester.run(progress, stop));
 
-  DigestReport report;
-  report.manifest_path = options.manifest_path.empty()
-                             ? manifest_path_for(options.settings, options.origin, options.layout)
-                             : options.manifest_path;
   const std::string file = TRY(build_manifest(listing, options.origin.url));
-  TRY(environment.files.make_directories(folder_of(report.manifest_path), 0700));
   TRY(io::write_file_atomically(environment.files, report.manifest_path, as_bytes(file)));
   const auto manifest = TRY(Manifest::open(environment.files, report.manifest_path, true));
   report.public_id = public_id(manifest->root());
@@ -287,6 +392,7 @@ Result<DigestReport> digest(const DigestOptions& options, Environment environmen
   report.kept = counts.kept;
   report.bytes = manifest->total_bytes();
   report.downloaded_bytes = counts.downloaded_bytes;
+  compare(report, listing, previous);
   return report;
 }
 

@@ -1,5 +1,5 @@
-// Digest: makes the manifest of what lies at a URL. Reads each object once, keeps what passes in
-// the cache.
+// Digest: makes the manifest of what lies at a URL, or renews it. Reads each new or changed object
+// once, keeps what passes in the cache.
 #pragma once
 
 #include <functional>
@@ -30,6 +30,7 @@ struct DigestOptions {
   Settings settings;
   std::string daemon_program;   // empty: bytes that pass are not kept
   bool trust_checksums = true;  // the store's own SHA-256 of whole objects saves the download
+  bool fresh = false;           // read also what has not changed since the last digest
 };
 
 struct DigestReport {
@@ -38,7 +39,13 @@ struct DigestReport {
   std::uint32_t items = 0, classes = 0;
   std::uint64_t directory_markers = 0, not_images = 0, downloaded = 0, kept = 0;
   Bytes bytes, downloaded_bytes;
+  bool renewed = false;         // there was a manifest of this address; the rest compares with it
+  std::uint64_t unchanged = 0;  // items that kept their hash without being read
+  std::uint64_t added = 0, changed = 0, removed = 0;
 };
+
+// settings.manifest_dir, else below $XDG_DATA_HOME or the home.
+std::string manifest_folder(const Settings& settings);
 
 // Where the manifest of a URL lies by default: <manifest_dir>/<hash of endpoint, URL and
 // layout>.qvm

@@ -75,17 +75,44 @@ bool DigestKeeper::fail() {
   return false;
 }
 
+bool DigestKeeper::in_share(const Sha256& hash) const {
+  return std::ldexp(static_cast<double>(hash.prefix()), -64) < share_;
+}
+
 bool DigestKeeper::keep(const Sha256& hash, ByteSpan bytes) {
-  if (failed_ || std::ldexp(static_cast<double>(hash.prefix()), -64) >= share_) return false;
+  if (failed_ || !in_share(hash)) return false;
   auto connection = take();
   if (!connection) return fail();
-  const InsertRequest request{hash, std::string(as_text(bytes))};
-  const auto reply = connection->call(static_cast<std::uint16_t>(Request::kInsert), encode(request),
-                                      {}, environment_.clock.now() + kPatience);
-  if (!reply) return fail();
+  const auto kept = insert_item(*connection, environment_.clock, hash, bytes);
+  if (!kept) return fail();
   pool_.change([&](Pool& pool) { pool.idle.push_back(std::move(connection)); });
-  const auto answer = decode<InsertReply>(reply->payload);
-  return answer && answer->kept;
+  return *kept;
+}
+
+// Each on a connection of its own, for it may take long.
+DigestKeeper::LongItem DigestKeeper::begin(Bytes length) {
+  LongItem item(*this);
+  if (failed_ || share_ <= 0) return item;
+  auto greeted = greet_daemon(address_, token_, environment_.clock.now() + kPatience);
+  if (!greeted) {
+    fail();
+    return item;
+  }
+  item.connection_ = std::move(greeted->connection);
+  item.stream_.emplace(*item.connection_, environment_.clock, length);
+  return item;
+}
+
+bool DigestKeeper::LongItem::add(ByteSpan piece, const std::optional<Sha256>& hash) {
+  if (!stream_) return false;
+  if (hash && !keeper_->in_share(*hash)) {
+    stream_.reset(), connection_.reset();  // what the daemon has of it goes with the connection
+    return false;
+  }
+  const auto kept = stream_->add(piece, hash.value_or(Sha256{}));
+  if (!kept && kept.error().code != Code::kCorrupt) keeper_->fail();
+  if (!kept || !*kept) stream_.reset(), connection_.reset();
+  return kept && *kept;
 }
 
 }  // namespace quiver::cache

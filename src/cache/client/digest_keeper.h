@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/guarded.h"
 #include "cache/client/daemon_link.h"
 #include "cache/client/digest.h"
+#include "cache/client/insert_stream.h"
 
 namespace quiver::cache {
 
@@ -21,6 +23,22 @@ class DigestKeeper {
                                                Environment environment, Bytes total);
   bool keep(const Sha256& hash, ByteSpan bytes);
 
+  // An item that is read in pieces, whose hash is known at its end only. One thread; not after its
+  // keeper.
+  class LongItem {
+   public:
+    // The last piece comes with the hash. False: it is not kept, and the rest is not sent.
+    bool add(ByteSpan piece, const std::optional<Sha256>& hash);
+
+   private:
+    friend class DigestKeeper;
+    explicit LongItem(DigestKeeper& keeper) : keeper_(&keeper) {}
+    DigestKeeper* keeper_;
+    std::unique_ptr<rpc::Connection> connection_;
+    std::optional<InsertStream> stream_;
+  };
+  LongItem begin(Bytes length);
+
  private:
   static constexpr std::size_t kMaxConnections = 8;  // besides the first: jobs need some too
   struct Pool {
@@ -31,6 +49,7 @@ class DigestKeeper {
       : address_(std::move(address)), token_(token), environment_(environment), share_(share) {}
   std::unique_ptr<rpc::Connection> take();
   bool fail();  // always false
+  bool in_share(const Sha256& hash) const;
 
   const DaemonAddress address_;
   const Token token_;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cache/client/digest_previous.h"
 #include "cache/client/testing/scripted_daemon.h"
 #include "io/test_directory.h"
 
@@ -125,6 +126,146 @@ TEST_F(DigestTest, KeepingTakesFewConnectionsHoweverManyThreadsDigest) {
   options.settings.disk_limit.size = 1_GiB;
   EXPECT_EQ(run().value().kept, 300u);
   EXPECT_LE(daemon.greetings, 9);
+}
+
+// Nothing is downloaded twice, however long it is.
+TEST_F(DigestTest, LongObjectsAreKeptInParts) {
+  const std::string piece(1 << 20, 'x');
+  std::string two, forty;
+  for (int i = 0; i < 2; ++i) two += piece;
+  for (int i = 0; i < 40; ++i) forty += piece + std::to_string(i);
+  file("cat/a.png", "short");
+  file("cat/two.png", two);
+  file("cat/forty.png", forty);
+  const auto manifest = Manifest::open(files, run().value().manifest_path, true).value();
+  std::filesystem::create_directory(dir / "cache");
+  ScriptedDaemon daemon(dir / "cache", manifest, [](ItemId) { return std::string(); });
+  options.settings.cache_dir = dir / "cache";
+  options.daemon_program = "/bin/false";  // it runs already
+  options.settings.disk_limit.size = 1_GiB;
+  options.fresh = true;
+  EXPECT_EQ(run().value().kept, 3u);
+  EXPECT_EQ(daemon.inserts, 1);
+  EXPECT_EQ(daemon.whole_from_parts, 2);
+  EXPECT_LE(daemon.largest_part, kInsertPart);
+  daemon.room_for_parts = false;
+  EXPECT_EQ(run().value().kept, 1u);
+}
+
+class DigestAgain : public DigestTest {
+ protected:
+  // As if it had been written long before it was digested.
+  void old_file(const std::string& name, const std::string& text, int hours = 1) {
+    file(name, text);
+    std::filesystem::last_write_time(
+        dir / ("train/" + name),
+        std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+  }
+  std::string manifest() { return io::read_file(files, options.manifest_path, 1_MiB).value(); }
+  std::string in_full() {
+    DigestOptions full = options;
+    full.manifest_path = dir / "out/full.qvm";
+    digest(full, {files, http, clock, log}, {}, {}).value();
+    return io::read_file(files, full.manifest_path, 1_MiB).value();
+  }
+};
+
+TEST_F(DigestAgain, OnlyWhatHasChangedIsRead) {
+  for (int i = 0; i < 20; ++i) old_file(fmt::format("cat/{}.png", i), fmt::format("picture {}", i));
+  const DigestReport first = run().value();
+  EXPECT_EQ(first.downloaded, 20u);
+  EXPECT_FALSE(first.renewed);
+
+  const DigestReport same = run().value();
+  EXPECT_TRUE(same.renewed);
+  EXPECT_EQ(same.downloaded, 0u);
+  EXPECT_EQ(same.unchanged, 20u);
+  EXPECT_EQ(same.added + same.changed + same.removed, 0u);
+  EXPECT_EQ(same.public_id, first.public_id);
+  EXPECT_EQ(manifest(), in_full());
+
+  std::filesystem::remove(dir / "train/cat/3.png");
+  old_file("dog/new.png", "a dog");
+  old_file("cat/4.png", "PICTURE 4", 2);  // as long as it was
+  old_file("cat/5.png", "picture 5", 3);  // touched
+  const DigestReport news = run().value();
+  EXPECT_EQ(news.downloaded, 3u);
+  EXPECT_EQ(news.unchanged, 17u);
+  EXPECT_EQ(news.added, 1u);
+  EXPECT_EQ(news.changed, 1u);
+  EXPECT_EQ(news.removed, 1u);
+  EXPECT_EQ(manifest(), in_full());
+
+  options.fresh = true;
+  const DigestReport fresh = run().value();
+  EXPECT_EQ(fresh.downloaded, 20u);
+  EXPECT_EQ(fresh.unchanged + fresh.changed, 0u);
+  EXPECT_EQ(manifest(), in_full());
+}
+
+TEST_F(DigestAgain, WhatWasYoungThenIsReadAgain) {
+  file("cat/a.png", "meow");
+  run().value();
+  const auto mtime = std::filesystem::last_write_time(dir / "train/cat/a.png");
+  file("cat/a.png", "MEOW");  // within a tick: it looks the same
+  std::filesystem::last_write_time(dir / "train/cat/a.png", mtime);
+  EXPECT_EQ(run().value().changed, 1u);
+  EXPECT_EQ(manifest(), in_full());
+}
+
+// Its wall clock moves on by ten seconds each time somebody looks.
+class HastyClock final : public Clock {
+ public:
+  Instant now() const override { return real_.now(); }
+  WallTime wall() const override { return real_.wall() + std::chrono::seconds(10) * looks_++; }
+
+ private:
+  RealClock real_;
+  mutable std::atomic<int> looks_ = 0;
+};
+
+TEST_F(DigestAgain, WhatWasYoungWhenALongDigestReadItIsReadAtItsEnd) {
+  file("cat/young.png", "meow");
+  old_file("cat/old.png", "meow meow");
+  HastyClock hasty;
+  EXPECT_EQ(digest(options, {files, http, hasty, log}, {}, {}).value().downloaded, 3u);
+}
+
+TEST_F(DigestAgain, AManifestThatIsOfNoUseIsNone) {
+  old_file("cat/a.png", "meow");
+  run().value();
+  std::filesystem::resize_file(options.manifest_path, 100);  // damaged
+  const DigestReport healed = run().value();
+  EXPECT_EQ(healed.downloaded, 1u);
+  EXPECT_FALSE(healed.renewed);
+
+  std::filesystem::rename(dir / "train", dir / "elsewhere");
+  options.origin.url = dir / "elsewhere";
+  const DigestReport moved = run().value();
+  EXPECT_EQ(moved.downloaded, 1u);
+  EXPECT_FALSE(moved.renewed);
+}
+
+TEST(PreviousDigest, AnEtagTellsMoreThanATime) {
+  const io::TestDirectory dir;
+  io::RealFiles files;
+  const auto previous = [&](const std::string& etag, std::int64_t mtime_ns) {
+    ManifestBuilder builder("s3://b");
+    const auto object = builder.add_object("a", {Bytes(4), etag, mtime_ns});
+    builder.add_item(sha256(as_bytes("meow")), Bytes(4), "a", kNoLabel, object, 0);
+    const std::string file = std::move(builder).finish().value();
+    EXPECT_TRUE(io::write_file_atomically(files, dir / "m.qvm", as_bytes(file)));
+    return PreviousDigest::open(files, dir / "m.qvm", "s3://b");
+  };
+  const auto tagged = previous("\"1\"", 7);
+  EXPECT_TRUE(tagged.unchanged("a", {Bytes(4), "\"1\"", 8}));
+  EXPECT_FALSE(tagged.unchanged("a", {Bytes(4), "\"2\"", 7}));
+  EXPECT_FALSE(tagged.unchanged("a", {Bytes(5), "\"1\"", 7}));
+  EXPECT_FALSE(tagged.unchanged("a", {Bytes(4), "", 7}));
+  EXPECT_FALSE(tagged.unchanged("b", {Bytes(4), "\"1\"", 7}));
+  EXPECT_FALSE(previous("W/\"1\"", 7).unchanged("a", {Bytes(4), "W/\"1\"", 7}));
+  EXPECT_TRUE(previous("", 7).unchanged("a", {Bytes(4), "", 7}));
+  EXPECT_FALSE(previous("", 0).unchanged("a", {Bytes(4), "", 0}));
 }
 
 TEST_F(DigestTest, TheDefaultPathTellsDatasetsApart) {

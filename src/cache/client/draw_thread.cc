@@ -80,12 +80,12 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
       if (word.residency() == Residency::kHere && word.pinned()) settled_->insert(id);
     });
     evicted_ = view_->counters().evicted_items;
-    if (followed_ == view_.get()) offers_.begin_epoch(*view_);
+    if (followed_ == view_) offers_.begin_epoch(*view_);
     head_then_ = view_->head();
   }
   const FeedOptions& o = shared_.options;
-  const EpochOptions epoch{plan_->seed, plan_->epoch,      o.rank,     o.batch_size,
-                           o.drop_last, plan_->first_step, plan_->pads};
+  const EpochOptions epoch{plan_->seed, plan_->epoch,      o.rank,      o.batch_size,
+                           o.drop_last, plan_->first_step, plan_->pads, plan_->first_place};
   if (plan_->listed) {
     sampler_ = make_listed_sampler(*plan_->listed, plan_->first_step);
   } else if (shared_.strict()) {
@@ -101,6 +101,7 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
                    .listed = plan_->listed.has_value(),
                    .world = o.world,
                    .rank = o.rank};
+    board.run = plan_->serial;
     board.settled = settled_;
     board.taken = ItemSet(plan_->part.size(), true);  // all that is not this rank's to take
     board.taken->remove(plan_->part);
@@ -128,8 +129,8 @@ bool DrawThread::draw(std::stop_token stop) {
 void DrawThread::make_offers() {
   if (sampler_->wanted_now() == 0) return;
   if (!view_) return offer_own_order();
-  if (followed_ != view_.get()) {
-    followed_ = view_.get();
+  if (followed_ != view_) {
+    followed_ = view_;
     offers_.start(*view_);
   }
   seen_changes_ = view_->changes();
@@ -163,7 +164,22 @@ void DrawThread::offer_own_order() {
   for (const ItemId id : sampler_->own_order(sampler_->wanted_now())) sampler_->offer(id);
 }
 
-// False when the memory for it cannot be had before the stop.
+// Where there is no room for a batch, there is for what it failed of: `block` becomes that.
+Result<std::uint64_t> DrawThread::allocate(BlockPlan& block, std::optional<Error>& failure) {
+  const auto get = [&] {
+    return shared_.allocator.with([&](BlockAllocator& a) { return a.allocate(block.size); });
+  };
+  auto allocated = get();
+  if (allocated) return allocated;
+  failure = error(Code::kNoSpace,
+                  "there is no room for a batch of {} bytes: {}; let go of batches that the loop "
+                  "keeps, or raise the limit on address space",
+                  block.size, allocated.error().message);
+  block = plan_block(std::vector<std::uint64_t>(block.rows.size()));
+  return get();
+}
+
+// False when not even its failure finds room: then the feed ends, so that nobody waits for it.
 bool DrawThread::enqueue(DrawnBatch batch, std::stop_token stop) {
   const Manifest& manifest = shared_.dataset->manifest();
   auto reading = std::make_shared<Reading>();
@@ -175,11 +191,11 @@ bool DrawThread::enqueue(DrawnBatch batch, std::stop_token stop) {
     if (view_ && view_->word(id).residency() != Residency::kHere) missing.push_back(id);
   }
   BlockPlan block = plan_block(lengths);
-  const auto allocated =
-      shared_.allocator.with([&](BlockAllocator& a) { return a.allocate(block.size); });
+  std::optional<Error> failure;
+  const auto allocated = allocate(block, failure);
   if (!allocated) {
-    log(shared_.environment.log, LogLevel::kError, "the loader stands still: {}",
-        allocated.error().message);
+    log(shared_.environment.log, LogLevel::kError, "the loader ends: {}", failure->message);
+    shared_.arena->close();
     return false;
   }
   reading->plan = plan_;
@@ -193,6 +209,10 @@ bool DrawThread::enqueue(DrawnBatch batch, std::stop_token stop) {
     shared_.arena->rows(*allocated)[i] = block.rows[i];
   }
   reading->items = std::move(batch.items);
+  // The daemon's own orders follow a strict order, as far ahead as there is room for: to ask for
+  // what is further away would push out what is nearer. Nobody but this job knows a list.
+  const bool ask_late = shared_.strict() && !plan_->listed;
+  if (ask_late) reading->asked_late = std::move(missing);
   const bool wanted = shared_.state.change([&](FeedState& s) {
     if (s.plan != plan_ || s.closed) return false;
     ++s.drawn;
@@ -204,7 +224,11 @@ bool DrawThread::enqueue(DrawnBatch batch, std::stop_token stop) {
     shared_.arena->drop_reference(*allocated);
     return true;
   }
-  shared_.dataset->want(missing);
+  if (failure) {
+    readers_.fail(reading, *failure);
+    return !stop.stop_requested();
+  }
+  if (!ask_late) shared_.dataset->want(missing);
   readers_.add(std::move(reading));
   return !stop.stop_requested();
 }

@@ -32,6 +32,7 @@ class DrawThread {
   void make_offers();
   void offer_own_order();
   bool enqueue(DrawnBatch batch, std::stop_token stop);
+  Result<std::uint64_t> allocate(BlockPlan& block, std::optional<Error>& failure);
   void wait_for_arrivals(std::stop_token stop);
   void follow_view();
   // Once a second, and when the loop waits to join.
@@ -47,7 +48,7 @@ class DrawThread {
   std::unique_ptr<EpochSampler> sampler_;
   std::optional<ItemSet> settled_;  // of the run, without what was lost
   std::shared_ptr<const ViewReader> view_;
-  const ViewReader* followed_ = nullptr;  // whose ring offers_ follows
+  std::shared_ptr<const ViewReader> followed_;  // whose ring offers_ follows
   RingOffers offers_;
   std::vector<ItemId> asked_;     // of the own order, not yet offered
   std::uint64_t head_then_ = 0;   // of the line of orders, when the epoch began

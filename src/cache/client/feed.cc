@@ -1,6 +1,7 @@
 #include "cache/client/feed.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "cache/client/draw_thread.h"
@@ -61,22 +62,24 @@ class FeedImpl final : public Feed {
 
   std::uint64_t epoch() const override {
     return shared_->state.with(
-        [&](const FeedState& s) { return s.running() ? s.plan->epoch : next_epoch(s); });
+        [&](const FeedState& s) { return s.running() ? s.plan->epoch : next_epoch(); });
   }
-  void set_epoch(std::uint64_t epoch) override { explicit_epoch_ = epoch; }
-  RankState state() const override {
-    return shared_->state.with([](const FeedState& s) { return s.progress.state(); });
+  void set_epoch(std::uint64_t epoch) override {
+    explicit_epoch_.reset();
+    if (!loaded_ || loaded_->epoch != epoch) explicit_epoch_ = epoch;
   }
+  void abandon() override;
+  RankState state() const override;
   Status load_state(const JobState& state) override;
   Status replay(std::vector<std::vector<ItemId>> batches) override;
   EpochReport report() const override;
   void close() override;
 
  private:
-  std::uint64_t next_epoch(const FeedState& s) const {
+  std::uint64_t next_epoch() const {
     if (explicit_epoch_) return *explicit_epoch_;
     if (loaded_) return loaded_->epoch;
-    return s.plan ? s.plan->epoch + 1 : 0;
+    return following_epoch_;
   }
   Shape shape_of(std::uint32_t items) const;
   // What the next epoch draws from, over all ranks, and where it goes on.
@@ -85,10 +88,11 @@ class FeedImpl final : public Feed {
     std::uint32_t first_step = 0;
     ItemSet before, remaining;
   };
-  Start next_start(const FeedState& s) const;
+  Start next_start() const;
   RunPlan plan_run(const Start& start) const;
   Status join();
   void abandon_run(FeedState& s);
+  std::uint64_t new_ticket(FeedState& s) const;
   void count_delivered(FeedState& s, const Reading& reading);
 
   ForkMark mark_;
@@ -99,6 +103,7 @@ class FeedImpl final : public Feed {
 
   // Of the loop's thread.
   std::uint64_t seed_ = 0, serial_ = 0;
+  std::uint64_t following_epoch_ = 0;  // after the one that began last
   std::optional<std::uint64_t> explicit_epoch_;
   std::optional<JobState> loaded_;
   std::optional<std::vector<std::vector<ItemId>>> replay_;  // of the epoch that begins next
@@ -110,14 +115,14 @@ Shape FeedImpl::shape_of(std::uint32_t items) const {
   return {items, o.world, o.rank, o.batch_size, o.drop_last, o.uneven, o.shuffle};
 }
 
-FeedImpl::Start FeedImpl::next_start(const FeedState& s) const {
-  Start start{next_epoch(s), 0, ItemSet(base_.size()), base_};
+FeedImpl::Start FeedImpl::next_start() const {
+  Start start{next_epoch(), 0, ItemSet(base_.size()), base_};
   if (loaded_ && loaded_->epoch == start.epoch) {
     start.first_step = loaded_->step;
     start.before = loaded_->delivered;
     start.remaining.remove(loaded_->delivered);
     const bool nothing_left = start.remaining.count() == 0 && !replay_;
-    if (nothing_left && !explicit_epoch_) {
+    if (nothing_left) {
       return {start.epoch + 1, 0, ItemSet(base_.size()), base_};
     }
   }
@@ -127,11 +132,16 @@ FeedImpl::Start FeedImpl::next_start(const FeedState& s) const {
 RunPlan FeedImpl::plan_run(const Start& start) const {
   const Shape shape = shape_of(start.remaining.count());
   RankPart part = part_of_rank(base_, start.remaining, shape, seed_, start.epoch);
+  // One rank of all items has been given the order up to here, or nearly: it goes on without a look
+  // at what is behind.
+  const bool whole = shape.world == 1 && base_.count() == base_.size();
+  const std::uint32_t first_place = whole ? start.before.count() : 0;
   RunPlan plan{serial_ + 1,
                start.epoch,
                seed_,
                start.first_step,
                batches_of_rank(shape),
+               first_place,
                std::move(part.items),
                std::move(part.pads),
                std::nullopt};
@@ -151,7 +161,7 @@ std::uint32_t FeedImpl::batches() const {
     if (s.running()) return s.plan->batches;
     if (replay_) return static_cast<std::uint32_t>(replay_->size());
     if (replays_) return 0;
-    return batches_of_rank(shape_of(next_start(s).remaining.count()));
+    return batches_of_rank(shape_of(next_start().remaining.count()));
   });
 }
 
@@ -160,19 +170,22 @@ Status FeedImpl::begin_epoch() {
     return error(Code::kInvalid, "the recording has no further epoch to replay");
   }
   TRY(join());
-  const Start start = shared_->state.with([&](const FeedState& s) { return next_start(s); });
+  const Start start = next_start();
   auto plan = std::make_shared<const RunPlan>(plan_run(start));
   serial_ = plan->serial;
+  following_epoch_ = plan->epoch + 1;
   replay_.reset();
   explicit_epoch_.reset();
   loaded_.reset();
   const std::uint64_t direct = shared_->dataset->stats().direct_origin_bytes.value;
+  abandon();
   shared_->state.change([&](FeedState& s) {
-    abandon_run(s);
     s.plan = plan;
     s.drawn = s.issued = s.delivered = 0;
     s.first_ticket = s.next_ticket;
-    s.progress.begin(plan->epoch, plan->first_step, plan->batches, start.before, plan->part);
+    // Lists are not dealt: any rank may have any item any number of times.
+    ItemSet part = plan->listed ? ItemSet(base_.size()) : plan->part;
+    s.progress.begin(plan->epoch, plan->first_step, plan->batches, start.before, std::move(part));
     s.report = EpochReport{};
     s.report.epoch = plan->epoch;
     s.began = s.last_delivery = Instant{};
@@ -199,16 +212,36 @@ Status FeedImpl::join() {
   return {};
 }
 
+void FeedImpl::abandon() {
+  std::shared_ptr<const RunPlan> ended;
+  shared_->state.change([&](FeedState& s) {
+    abandon_run(s);
+    ended = std::exchange(s.plan, nullptr);
+  });
+  if (ended) ended->given_up.request_stop();  // calls others: without the lock
+}
+
 void FeedImpl::abandon_run(FeedState& s) {
   for (auto& [step, entry] : s.entries) {
     if (entry.ticket) {
-      shared_->arena->abandon(*entry.ticket);
+      shared_->arena->end(*entry.ticket);
     } else if (entry.ready) {
       shared_->arena->drop_reference(entry.reading->block);
     }
   }
   s.entries.clear();
+  s.steps.clear();
   s.held_bytes = 0;
+}
+
+// Tickets are not delivered in the order of their issue: while one worker is slow the others may
+// run ahead of what waits behind it. A number whose slot serves such a ticket is passed over.
+std::uint64_t FeedImpl::new_ticket(FeedState& s) const {
+  for (std::size_t i = 0; i < s.ready_at.size(); ++i) {
+    if (!shared_->arena->occupied(s.next_ticket)) break;
+    ++s.next_ticket;
+  }
+  return s.next_ticket++;
 }
 
 std::optional<std::uint64_t> FeedImpl::issue() {
@@ -216,9 +249,10 @@ std::optional<std::uint64_t> FeedImpl::issue() {
   return shared_->state.change([&](FeedState& s) -> std::optional<std::uint64_t> {
     if (s.closed || !s.plan || s.issued == s.plan->batches) return std::nullopt;
     if (s.issued == 0) s.began = now;
-    const std::uint64_t ticket = s.next_ticket++;
+    const std::uint64_t ticket = new_ticket(s);
     const std::uint32_t step = s.plan->first_step + s.issued++;
     shared_->arena->issue(ticket);
+    s.steps[ticket] = step;
     Entry& entry = s.entries[step];
     entry.ticket = ticket;
     if (entry.ready) {
@@ -232,18 +266,21 @@ std::optional<std::uint64_t> FeedImpl::issue() {
 void FeedImpl::delivered(std::uint64_t ticket, std::uint32_t skipped) {
   const Instant now = shared_->environment.clock.now();
   shared_->state.change([&](FeedState& s) {
-    if (!s.plan || ticket < s.first_ticket || ticket >= s.next_ticket) return;  // of another run
-    const auto step = s.plan->first_step + static_cast<std::uint32_t>(ticket - s.first_ticket);
-    const auto entry = s.entries.find(step);
+    const auto issued = s.steps.find(ticket);
+    if (issued == s.steps.end()) return;  // of another run
+    const auto entry = s.entries.find(issued->second);
     if (entry == s.entries.end() || !entry->second.ready) return;
     const Reading& reading = *entry->second.reading;
+    shared_->arena->end(ticket);
     count_delivered(s, reading);
     s.report.skipped += skipped;
-    s.report.repeats += s.progress.deliver(step, reading.items);
+    const std::uint32_t pads = s.progress.deliver(entry->first, reading.items);
+    if (!reading.plan->listed) s.report.repeats += pads;
     ++s.delivered;
     s.last_delivery = now;
     s.held_bytes -= reading.bytes;
     s.entries.erase(entry);
+    s.steps.erase(issued);
   });
 }
 
@@ -265,6 +302,16 @@ void FeedImpl::waited(std::uint64_t ticket, Duration total) {
   });
 }
 
+RankState FeedImpl::state() const {
+  return shared_->state.with([&](const FeedState& s) {
+    RankState state = s.progress.state();
+    if (s.running() || !explicit_epoch_) return state;
+    begin_next_epoch(state);
+    state.epoch = *explicit_epoch_;
+    return state;
+  });
+}
+
 Status FeedImpl::load_state(const JobState& state) {
   if (state.items != base_.size() || state.delivered.size() != base_.size()) {
     return error(Code::kInvalid,
@@ -275,11 +322,8 @@ Status FeedImpl::load_state(const JobState& state) {
   loaded_ = state;
   explicit_epoch_.reset();
   seed_ = state.seed;
-  shared_->state.change([&](FeedState& s) {
-    abandon_run(s);
-    s.plan = nullptr;
-    s.progress.load(state);
-  });
+  abandon();
+  shared_->state.change([&](FeedState& s) { s.progress.load(state); });
   return {};
 }
 
@@ -314,8 +358,8 @@ EpochReport FeedImpl::report() const {
 void FeedImpl::close() {
   shared_->state.change([](FeedState& s) { s.closed = true; });
   shared_->arena->close();
+  abandon();
   draw_.reset();
-  shared_->state.change([&](FeedState& s) { abandon_run(s); });
 }
 
 Status check(const Dataset& dataset, const FeedOptions& options) {

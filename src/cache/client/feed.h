@@ -37,9 +37,11 @@ struct FeedOptions {
   std::uint64_t seed = 0;
   std::uint32_t world = 1, rank = 0;
   Uneven uneven = Uneven::kPad;
-  std::vector<ItemId> subset;      // empty: all items; else draw from these only
-  std::uint32_t read_ahead = 4;    // batches that are read beyond those handed out
-  std::uint32_t max_tickets = 64;  // that may be outstanding: workers × prefetch_factor and more
+  std::vector<ItemId> subset;    // empty: all items; else draw from these only
+  std::uint32_t read_ahead = 4;  // batches that are read beyond those handed out
+  // That may be waited for or be on their way at a time: workers × prefetch_factor and more. With
+  // twice as many the oldest are given up.
+  std::uint32_t max_tickets = 64;
   std::uint32_t reader_threads = 2;
   Bytes memory_limit = 1_GiB;
   std::array<std::uint8_t, 16> job{};  // the same on all ranks; zero: made here
@@ -61,7 +63,7 @@ class BatchView {
  public:
   std::uint64_t ticket = 0, epoch = 0;
   std::uint32_t step = 0;
-  bool abandoned = false;  // its epoch was given up: nothing in it
+  bool abandoned = false;  // delivered already, or its epoch was given up: nothing in it
   std::vector<FedItem> items;
   std::shared_ptr<const void> block;  // copy it to keep the items' data alive
 };
@@ -73,6 +75,18 @@ class FeedReader {
   virtual ~FeedReader() = default;
   // Waits until the ticket's batch is ready. kTimeout; kCancelled when the owner is gone or closed.
   virtual Result<BatchView> wait(std::uint64_t ticket, Duration timeout) = 0;
+
+  // How a batch goes on to the owner's process without a copy: whoever holds it sends, and says
+  // there which feed and ticket; the owner's process receives, before it calls delivered(). Nothing
+  // is lost with the message: in between it is the ticket that holds the batch, until it has been
+  // delivered, is given up, or its slot is needed.
+  virtual std::uint64_t identity() const = 0;   // of the feed, among all
+  virtual bool send(std::uint64_t ticket) = 0;  // false: it is given up. Again and again is fine.
+  virtual Result<BatchView> receive(std::uint64_t ticket) = 0;  // kCancelled: it is given up
+
+  // Lets go of all batches that wait() gave, whoever holds them still: for the end of a worker,
+  // which runs no destructors. Their data must not be read any more.
+  virtual void release() = 0;
 };
 
 // Where the time and the bytes of an epoch went.
@@ -104,6 +118,8 @@ class Feed {
   // waits until there is a daemon or none. kInvalid, and nothing has changed, when this rank of the
   // job is there already.
   virtual Status begin_epoch() = 0;
+  // Gives up what is left of the running epoch: its tickets end, and reads for it.
+  virtual void abandon() = 0;
   // The next ticket of the epoch; nullopt when all of its batches have been issued.
   virtual std::optional<std::uint64_t> issue() = 0;
   // The loop has got the batch (in any order). `skipped` of its items were left out by the
@@ -113,7 +129,9 @@ class Feed {
   virtual void waited(std::uint64_t ticket, Duration total) = 0;
 
   virtual std::uint64_t epoch() const = 0;
-  virtual void set_epoch(std::uint64_t epoch) = 0;  // the next begin_epoch begins this one
+  // The next begin_epoch begins this one, or goes on with it where it is the one that was loaded.
+  virtual void set_epoch(std::uint64_t epoch) = 0;
+  // Of the epoch that runs, or else of the one that begins next.
   virtual RankState state() const = 0;
   virtual Status load_state(const JobState& state) = 0;
   // Exactly these batches are the epoch that begins next, or what is left of one that was loaded,

@@ -131,6 +131,28 @@ TEST(FeedEpoch, AStrictRunThatIsCutAndResumedHasTheChainOfOneThatIsNot) {
   }
 }
 
+// S11: it goes on where it stood; what was passed over comes last.
+TEST(FeedEpoch, AStrictRunThatIsResumedGivesWhatWasPassedOverLast) {
+  const auto dataset = std::make_shared<MemoryDataset>(53);
+  const std::vector<Ids> whole = run_epoch(*make_feed(dataset, strict_of(4)));
+  auto first = make_feed(dataset, strict_of(4));
+  ASSERT_TRUE(first->begin_epoch());
+  Loop loop(*first, 6);
+  loop.fill();
+  for (const std::size_t i : {0u, 1u, 3u, 5u}) {
+    ASSERT_TRUE(first->reader()->wait(loop.tickets[i], std::chrono::seconds(10)));
+    first->delivered(loop.tickets[i], 0);
+  }
+  auto second = make_feed(dataset, strict_of(4));
+  ASSERT_TRUE(second->load_state(merge({first->state()}).value()));
+  Ids expected, got;
+  for (const std::size_t i : {4u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 2u}) {
+    expected.insert(expected.end(), whole[i].begin(), whole[i].end());
+  }
+  for (const Ids& batch : run_epoch(*second)) got.insert(got.end(), batch.begin(), batch.end());
+  EXPECT_EQ(got, expected);
+}
+
 TEST(FeedEpoch, OriginBytesAreThoseOfTheNodeAndOfThisProcess) {
   auto alone = std::make_shared<MemoryDataset>(30);
   const std::uint64_t total = alone->manifest().total_bytes().value;

@@ -33,6 +33,7 @@ void DrawThread::keep_house() {
     s.join_due = false;
   });
   if (view_ && sampler_) find_lost();
+  shared_.allocator.with([](BlockAllocator& a) { a.trim(); });
   report();
 }
 

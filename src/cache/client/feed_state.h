@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "base/guarded.h"
@@ -22,9 +23,11 @@ struct RunPlan {
   std::uint64_t serial = 0;  // of runs of this feed, from 1
   std::uint64_t epoch = 0, seed = 0;
   std::uint32_t first_step = 0, batches = 0;
-  ItemSet part;  // what this rank draws from
+  std::uint32_t first_place = 0;  // of a strict order, as far as it is known
+  ItemSet part;                   // what this rank draws from
   std::vector<ItemId> pads;
   std::optional<std::vector<std::vector<ItemId>>> listed;  // replay
+  std::stop_source given_up{};  // ends the reads of a run that is abandoned
 };
 
 // A batch from its draw until it is delivered.
@@ -32,7 +35,8 @@ struct Reading {
   std::shared_ptr<const RunPlan> plan;
   std::uint32_t step = 0;
   std::vector<ItemId> items;
-  std::uint32_t settled = 0;  // of them, resident when the epoch began
+  std::vector<ItemId> asked_late;  // that are missing and are ordered when their turn comes
+  std::uint32_t settled = 0;       // of them, resident when the epoch began
   std::uint64_t block = 0, bytes = 0;
   std::array<std::atomic<std::uint32_t>, kTiers> tiers{};
   std::atomic<std::uint32_t> next = 0, left = 0;  // the item to be claimed next; those not yet read
@@ -72,11 +76,12 @@ struct FeedState {
   explicit FeedState(RankState start, std::uint32_t tickets)
       : progress(std::move(start)), ready_at(tickets) {}
 
-  std::shared_ptr<const RunPlan> plan;     // of the run; null before the first
-  std::map<std::uint32_t, Entry> entries;  // by step, from draw or issue to delivery
+  std::shared_ptr<const RunPlan> plan;           // of the run; null before the first
+  std::map<std::uint32_t, Entry> entries;        // by step, from draw or issue to delivery
+  std::map<std::uint64_t, std::uint32_t> steps;  // by ticket, from issue to delivery
   std::uint32_t drawn = 0, issued = 0, delivered = 0;
-  std::uint64_t first_ticket = 0, next_ticket = 0;
-  std::uint64_t held_bytes = 0;  // of blocks of entries
+  std::uint64_t first_ticket = 0, next_ticket = 0;  // of the run; to be issued next
+  std::uint64_t held_bytes = 0;                     // of blocks of entries
   JobProgress progress;
   EpochReport report;
   Instant began{}, last_delivery{};
@@ -99,6 +104,7 @@ struct FeedState {
 struct Board {
   std::shared_ptr<JobBoardWriter> writer;
   BoardEpoch epoch;
+  std::uint64_t run = 0;  // whose epoch it is
   std::optional<ItemSet> settled, taken;
 };
 

@@ -231,6 +231,44 @@ TEST(Feed, ANewEpochAbandonsTheOldTicketsAtOnce) {
   EXPECT_EQ(times, std::vector<int>(40, 1));
 }
 
+TEST(Feed, ATicketKeepsItsSlotHoweverFarTheOthersRunAhead) {
+  FeedOptions options = options_of(2);
+  options.max_tickets = 4;
+  auto feed = make_feed(std::make_shared<MemoryDataset>(200), options);
+  ASSERT_TRUE(feed->begin_epoch());
+  const auto reader = feed->reader();
+  const std::uint64_t waits = feed->issue().value(), sent = feed->issue().value();
+  ASSERT_TRUE(reader->wait(sent, std::chrono::seconds(10)) && reader->send(sent));
+  std::vector<int> times(200);
+  Loop loop(*feed, 2);
+  count(loop.rest(), times);
+  const BatchView late = reader->wait(waits, std::chrono::seconds(10)).value();
+  const BatchView received = reader->receive(sent).value();
+  EXPECT_FALSE(late.abandoned);
+  for (const BatchView* view : {&late, &received}) {
+    for (const FedItem& item : view->items) {
+      EXPECT_EQ(as_text(item.data), content_of(item.id.value));
+      ++times[item.id.value];
+    }
+    feed->delivered(view->ticket, 0);
+  }
+  EXPECT_EQ(times, std::vector<int>(200, 1));
+  EXPECT_EQ(feed->state().epoch, 1u);
+}
+
+TEST(Feed, TicketsBeyondTheSlotsGiveTheOldestUp) {
+  FeedOptions options = options_of(1);
+  options.max_tickets = 2;  // four slots
+  auto feed = make_feed(std::make_shared<MemoryDataset>(40), options);
+  ASSERT_TRUE(feed->begin_epoch());
+  std::vector<std::uint64_t> tickets;
+  for (int i = 0; i < 5; ++i) tickets.push_back(feed->issue().value());
+  EXPECT_EQ(feed->reader()->wait(tickets[0], milliseconds(1)).error().code, Code::kCancelled);
+  for (std::size_t i = 1; i < 5; ++i) {
+    EXPECT_TRUE(feed->reader()->wait(tickets[i], std::chrono::seconds(10)));
+  }
+}
+
 TEST(Feed, StateCountsWhatWasDeliveredNotWhatWasRead) {
   auto feed = make_feed(std::make_shared<MemoryDataset>(40), options_of(4));
   ASSERT_TRUE(feed->begin_epoch());
@@ -396,6 +434,55 @@ TEST(Feed, SetEpochChoosesTheNextOne) {
   EXPECT_EQ(feed->epoch(), 7u);
   Loop(*feed).rest();
   EXPECT_EQ(feed->epoch(), 8u);
+}
+
+TEST(Feed, TheStateIsOfTheEpochThatWasSet) {
+  auto dataset = std::make_shared<MemoryDataset>(6);
+  auto feed = make_feed(dataset, options_of(2));
+  feed->set_epoch(5);
+  EXPECT_EQ(feed->state().epoch, 5u);
+  ASSERT_TRUE(feed->begin_epoch());
+  EXPECT_TRUE(Loop(*feed).next());
+  feed->set_epoch(9);  // of the next one: this one runs
+  EXPECT_EQ(feed->state().epoch, 5u);
+  EXPECT_EQ(feed->state().step, 1u);
+  const JobState loaded = merge({feed->state()}).value();
+  feed->abandon();
+  EXPECT_EQ(feed->state().epoch, 9u);
+  EXPECT_EQ(feed->state().step, 0u);
+  EXPECT_EQ(feed->state().delivered.count(), 0u);
+  ASSERT_TRUE(feed->load_state(loaded));  // later than set_epoch
+  EXPECT_EQ(feed->state().epoch, 5u);
+  EXPECT_EQ(feed->batches(), 2u);
+  feed->set_epoch(5);  // goes on with it
+  EXPECT_EQ(feed->state().step, 1u);
+  EXPECT_EQ(run_epoch(*feed).size(), 2u);
+}
+
+TEST(Feed, ReadsOfARunThatIsGivenUpEnd) {
+  auto dataset = std::make_shared<MemoryDataset>(400);
+  dataset->set_latency(milliseconds(20));
+  FeedOptions options = options_of(200);
+  options.read_ahead = 1;
+  auto feed = make_feed(dataset, options);
+  ASSERT_TRUE(feed->begin_epoch());
+  const auto ticket = feed->issue();
+  while (dataset->reads() == 0) std::this_thread::sleep_for(milliseconds(1));
+  feed->abandon();
+  EXPECT_TRUE(feed->reader()->wait(*ticket, std::chrono::seconds(1))->abandoned);
+  const std::uint64_t then = dataset->reads();
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_LE(dataset->reads(), then + 16);  // those under way, by as many readers
+}
+
+TEST(Feed, AnEpochOfNoBatchesEndsTheOneBefore) {
+  auto feed = make_feed(std::make_shared<MemoryDataset>(6), options_of(2));
+  ASSERT_TRUE(feed->replay({{ItemId(1)}, {ItemId(2)}, {ItemId(3)}}));
+  ASSERT_TRUE(feed->begin_epoch());
+  EXPECT_TRUE(Loop(*feed).next());
+  ASSERT_TRUE(feed->replay({}));
+  EXPECT_TRUE(run_epoch(*feed).empty());
+  EXPECT_EQ(feed->state().epoch, 2u);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ concept Is = std::same_as<std::remove_const_t<M>, T>;
 template <class V, Is<OriginSettings> M>
 void fields(V& v, M& m) {
   v(m.url, m.endpoint, m.region, m.addressing, m.access_key, m.secret_key, m.session_token,
-    m.ca_file, m.verify_tls, m.rate_limit, m.max_attempts, m.retry_budget);
+    m.ca_file, m.verify_tls, m.rate_limit, m.max_attempts, m.retry_budget, m.proxies.http,
+    m.proxies.https, m.proxies.except);
 }
 template <class V, Is<HelloRequest> M>
 void fields(V& v, M& m) {
@@ -36,6 +37,10 @@ void fields(V& v, M& m) {
 template <class V, Is<JoinRequest> M>
 void fields(V& v, M& m) {
   v(m.dataset, m.job, m.name, m.world, m.rank, m.batch_size);
+}
+template <class V, Is<LeaveRequest> M>
+void fields(V& v, M& m) {
+  v(m.dataset, m.job, m.rank);
 }
 template <class V, Is<SegmentsRequest> M>
 void fields(V& v, M& m) {
@@ -64,6 +69,18 @@ void fields(V& v, M& m) {
 template <class V, Is<InsertReply> M>
 void fields(V& v, M& m) {
   v(m.kept);
+}
+template <class V, Is<InsertPartRequest> M>
+void fields(V& v, M& m) {
+  v(m.length, m.offset, m.hash, m.bytes);
+}
+template <class V, Is<DamagedRequest> M>
+void fields(V& v, M& m) {
+  v(m.dataset, m.item, m.segment, m.offset);
+}
+template <class V, Is<DamagedReply> M>
+void fields(V& v, M& m) {
+  v(m.gone);
 }
 template <class V, Is<ReportRequest> M>
 void fields(V& v, M& m) {
@@ -219,12 +236,16 @@ QUIVER_MESSAGE(HelloReply);
 QUIVER_MESSAGE(OpenRequest);
 QUIVER_MESSAGE(OpenReply);
 QUIVER_MESSAGE(JoinRequest);
+QUIVER_MESSAGE(LeaveRequest);
 QUIVER_MESSAGE(SegmentsRequest);
 QUIVER_MESSAGE(SegmentsReply);
 QUIVER_MESSAGE(FetchRequest);
 QUIVER_MESSAGE(FetchReply);
 QUIVER_MESSAGE(InsertRequest);
 QUIVER_MESSAGE(InsertReply);
+QUIVER_MESSAGE(InsertPartRequest);
+QUIVER_MESSAGE(DamagedRequest);
+QUIVER_MESSAGE(DamagedReply);
 QUIVER_MESSAGE(ReportRequest);
 QUIVER_MESSAGE(StatusReply);
 QUIVER_MESSAGE(WarmRequest);

@@ -31,6 +31,9 @@ enum class Request : std::uint16_t {
   kWarm = 9,
   kEvict = 10,
   kStop = 11,
+  kLeave = 12,       // a rank ends before its process does
+  kDamaged = 13,     // an item was read wrong, or could not be, where the view says it lies
+  kInsertPart = 14,  // as kInsert, of an item that is too long for one message
 };
 
 using Token = std::array<std::uint8_t, 16>;  // random; all zero: none
@@ -69,6 +72,13 @@ struct JoinRequest {
   std::uint32_t world = 1, rank = 0, batch_size = 1;
 };
 
+// The rank's board goes, and its place in the job is free. One that is not there is no error.
+struct LeaveRequest {
+  std::uint32_t dataset = 0;
+  Token job{};
+  std::uint32_t rank = 0;
+};
+
 // Descriptors of those segments that are still there, at most 253; the reply names them in order.
 struct SegmentsRequest {
   std::uint32_t dataset = 0;
@@ -102,6 +112,29 @@ struct InsertRequest {
 };
 struct InsertReply {
   bool kept = false;
+};
+
+// The bytes of an item in order, over one connection. The first part (offset 0) begins it, the last
+// (which ends at `length`) has its hash, that of the others is not looked at. Not kept: there is no
+// room, and no more of it need be sent. Parts of another item, or the connection's end, drop what
+// was begun.
+struct InsertPartRequest {
+  std::uint64_t length = 0, offset = 0;
+  Sha256 hash;
+  std::string bytes;
+};
+inline constexpr std::size_t kInsertPart = 512 << 10;  // longer items are sent in such parts
+
+// The daemon looks at its own copy there, and drops one that is bad. `gone`: the item is not there
+// (any more), so that it is worth asking for; else the copy is right.
+struct DamagedRequest {
+  std::uint32_t dataset = 0;
+  std::uint32_t item = 0;
+  std::uint32_t segment = 0;
+  std::uint64_t offset = 0;
+};
+struct DamagedReply {
+  bool gone = false;
 };
 
 struct ReportRequest {

@@ -22,7 +22,7 @@ void round_trip(std::string_view payload) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view payload(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 17) {
+  switch (data[0] % 20) {
     case 0:
       round_trip<HelloRequest>(payload);
       break;
@@ -71,8 +71,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 15:
       round_trip<EvictRequest>(payload);
       break;
-    default:
+    case 16:
       round_trip<EvictReply>(payload);
+      break;
+    case 17:
+      round_trip<LeaveRequest>(payload);
+      break;
+    case 18:
+      round_trip<DamagedRequest>(payload);
+      break;
+    case 19:
+      round_trip<InsertPartRequest>(payload);
+      break;
+    default:
+      round_trip<DamagedReply>(payload);
       break;
   }
   return 0;

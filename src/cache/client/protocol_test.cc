@@ -28,6 +28,7 @@ OpenRequest an_open() {
   open.origin = {"s3://b/p", "http://e:1", "eu", "path",
                  "ak",       "sk",         "st", "/ca",
                  false,      Bytes(4000),  3,    std::chrono::milliseconds(1500)};
+  open.origin.proxies = {"http://p:1", "http://p:2", "h,.x"};
   return open;
 }
 
@@ -38,13 +39,17 @@ std::map<std::string, std::string> examples() {
   m["OpenRequest"] = encode(an_open());
   m["OpenReply"] = encode(OpenReply{7, "0123456789abcdef", 1000, 64});
   m["JoinRequest"] = encode(JoinRequest{7, token(3), "train.py", 4, 2, 256});
+  m["LeaveRequest"] = encode(LeaveRequest{7, token(3), 2});
   m["SegmentsRequest"] = encode(SegmentsRequest{7, {1, 300}});
   m["SegmentsReply"] = encode(SegmentsReply{{300}});
   m["FetchRequest"] = encode(FetchRequest{7, {5, 6}, 250});
   m["FetchReply"] = encode(
       FetchReply{{{FetchResult::kHere, 0, ""}, {FetchResult::kFailed, 1, "no such object"}}});
   m["InsertRequest"] = encode(InsertRequest{sha256(as_bytes("x")), "x"});
+  m["InsertPartRequest"] = encode(InsertPartRequest{300, 299, sha256(as_bytes("x")), "x"});
   m["InsertReply"] = encode(InsertReply{true});
+  m["DamagedRequest"] = encode(DamagedRequest{7, 5, 300, 4096});
+  m["DamagedReply"] = encode(DamagedReply{true});
   m["ReportRequest"] = encode(ReportRequest{7, token(3), 2, 5, 10, 40, 2560, 600, 3, 1.5, 0.25});
   m["StatusReply"] = encode(StatusReply{"{}"});
   m["WarmRequest"] = encode(WarmRequest{7, 500});
@@ -75,6 +80,9 @@ TEST(Protocol, CredentialsAndAllOtherFieldsOfAnOriginArrive) {
   EXPECT_EQ(back->origin.rate_limit, Bytes(4000));
   EXPECT_EQ(back->origin.max_attempts, 3);
   EXPECT_EQ(back->origin.retry_budget.count(), 1500);
+  EXPECT_EQ(back->origin.proxies.http, "http://p:1");
+  EXPECT_EQ(back->origin.proxies.https, "http://p:2");
+  EXPECT_EQ(back->origin.proxies.except, "h,.x");
 }
 
 TEST(Protocol, FetchRoundTrip) {

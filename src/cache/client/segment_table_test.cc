@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -13,16 +16,18 @@ namespace {
 bool is_open(int fd) {
   return ::fcntl(fd, F_GETFD) >= 0;
 }
+constexpr auto kMe = SegmentTable::Owner(1), kOther = SegmentTable::Owner(2);
+
 io::Fd some_fd() {
   return io::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 TEST(SegmentTable, ADescriptorStaysOpenWhileAReadUsesIt) {
   SegmentTable table(16);
-  auto held = table.insert(SegmentId(1), some_fd());
+  auto held = table.insert(kMe, SegmentId(1), some_fd());
   const int number = held->fd.get();
-  table.forget(SegmentId(1));
-  EXPECT_EQ(table.find(SegmentId(1)), nullptr);
+  table.forget(kMe, SegmentId(1));
+  EXPECT_EQ(table.find(kMe, SegmentId(1)), nullptr);
   EXPECT_TRUE(is_open(number));
   held.reset();
   EXPECT_FALSE(is_open(number));
@@ -30,22 +35,76 @@ TEST(SegmentTable, ADescriptorStaysOpenWhileAReadUsesIt) {
 
 TEST(SegmentTable, TheFirstOfTwoDescriptorsWins) {
   SegmentTable table(16);
-  const auto first = table.insert(SegmentId(1), some_fd());
-  EXPECT_EQ(table.insert(SegmentId(1), some_fd()), first);
-  EXPECT_EQ(table.find(SegmentId(1)), first);
+  const auto first = table.insert(kMe, SegmentId(1), some_fd());
+  EXPECT_EQ(table.insert(kMe, SegmentId(1), some_fd()), first);
+  EXPECT_EQ(table.find(kMe, SegmentId(1)), first);
 }
 
 TEST(SegmentTable, IsBoundedAndDropsOneThatWasNotUsed) {
   SegmentTable table(32);  // two in each of its sixteen parts
-  table.insert(SegmentId(0), some_fd());
-  table.insert(SegmentId(16), some_fd());
-  table.insert(SegmentId(32), some_fd());  // the marks of those looked at are cleared
+  table.insert(kMe, SegmentId(0), some_fd());
+  table.insert(kMe, SegmentId(16), some_fd());
+  table.insert(kMe, SegmentId(32), some_fd());  // the marks of those looked at are cleared
   EXPECT_EQ(table.size(), 2u);
-  ASSERT_NE(table.find(SegmentId(32)), nullptr);
-  table.insert(SegmentId(48), some_fd());
-  EXPECT_NE(table.find(SegmentId(32)), nullptr);  // used since
-  for (std::uint32_t i = 0; i < 1000; ++i) table.insert(SegmentId(i), some_fd());
+  ASSERT_NE(table.find(kMe, SegmentId(32)), nullptr);
+  table.insert(kMe, SegmentId(48), some_fd());
+  EXPECT_NE(table.find(kMe, SegmentId(32)), nullptr);  // used since
+  for (std::uint32_t i = 0; i < 1000; ++i) table.insert(kMe, SegmentId(i), some_fd());
   EXPECT_EQ(table.size(), 32u);
+}
+
+TEST(SegmentTable, SessionsShareTheLimitAndNotTheSegments) {
+  SegmentTable table(32);
+  const auto mine = table.insert(kMe, SegmentId(1), some_fd());
+  EXPECT_EQ(table.find(kOther, SegmentId(1)), nullptr);
+  EXPECT_NE(table.insert(kOther, SegmentId(1), some_fd()), mine);
+  for (std::uint32_t i = 0; i < 100; ++i) table.insert(kMe, SegmentId(i), some_fd());
+  for (std::uint32_t i = 0; i < 100; ++i) table.insert(kOther, SegmentId(i), some_fd());
+  EXPECT_EQ(table.size(), 32u);
+  table.remove_owner(kMe);
+  table.remove_owner(kOther);
+  EXPECT_EQ(table.size(), 0u);
+}
+
+// A process of its own: what is open here counts there too.
+TEST(SegmentTable, LeavesDescriptorsToTheRestOfTheProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 96;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) < 0) ::_exit(1);
+    SegmentTable table;
+    for (std::uint32_t i = 0; i < 1000; ++i) {
+      io::Fd fd = some_fd();
+      if (!fd.valid() || !table.insert(kMe, SegmentId(i), std::move(fd))) ::_exit(2);
+    }
+    if (table.size() > 32 || table.size() < 16) ::_exit(3);
+    std::vector<io::Fd> others;  // of a process that needs nearly all itself
+    while (others.empty() || others.back().get() < 72) others.push_back(some_fd());
+    for (std::uint32_t i = 0; i < 1000; ++i) {
+      io::Fd fd = some_fd();
+      if (!fd.valid() || !table.insert(kMe, SegmentId(i), std::move(fd))) ::_exit(4);
+    }
+    for (int i = 0; i < 15; ++i) others.push_back(some_fd());
+    ::_exit(others.back().valid() ? 0 : 5);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(SegmentTable, AForksChildHasOneOfItsOwn) {
+  const auto table = SegmentTable::of_process();
+  EXPECT_EQ(table, SegmentTable::of_process());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto own = SegmentTable::of_process();
+    ::_exit(own != table && own == SegmentTable::of_process() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(SegmentTable, ReadersAndForgettersRace) {
@@ -63,12 +122,12 @@ TEST(SegmentTable, ReadersAndForgettersRace) {
     threads.emplace_back([&, t] {
       for (std::uint32_t i = 0; i < 2000; ++i) {
         const std::uint32_t n = (i + t) % 4;
-        auto segment = table.find(SegmentId(n));
+        auto segment = table.find(kMe, SegmentId(n));
         if (!segment) {
-          segment =
-              table.insert(SegmentId(n), files.open(dir / std::to_string(n), O_RDONLY, 0).value());
+          segment = table.insert(kMe, SegmentId(n),
+                                 files.open(dir / std::to_string(n), O_RDONLY, 0).value());
         }
-        if (i % 3 == 0) table.forget(SegmentId(n));
+        if (i % 3 == 0) table.forget(kMe, SegmentId(n));
         char text[8];
         const auto got = files.pread(segment->fd.get(), std::as_writable_bytes(std::span(text)), 0);
         if (!got || *got != 8 || text[0] != static_cast<char>('0' + n)) ++wrong;

@@ -9,7 +9,16 @@ namespace quiver::cache {
 namespace {
 
 constexpr Duration kHeartbeatLimit = std::chrono::seconds(1);
-constexpr Duration kPatience = std::chrono::seconds(1);  // beyond what the daemon was asked to wait
+constexpr auto kPatience =
+    std::chrono::milliseconds(750);  // beyond what the daemon was asked to wait
+constexpr Duration kLookEvery = std::chrono::milliseconds(100);
+constexpr Duration kForLine = std::chrono::milliseconds(20);
+constexpr auto kWaitOnLast = std::chrono::milliseconds(20);  // others need that connection too
+constexpr Duration kLongestOpening = std::chrono::minutes(2);
+constexpr Duration kLongestPing = std::chrono::seconds(5);
+constexpr Duration kAskWhileOpening = std::chrono::seconds(1);
+constexpr std::uint64_t kCheckedPerMs = 100'000;               // bytes: what a slow disk gives
+constexpr Duration kLeaving = std::chrono::milliseconds(250);  // training waits for that
 constexpr Duration kAskAgain = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -27,19 +36,27 @@ Session::Session(ViewReader view, OpenReply opened, Token token, DaemonAddress a
 }
 
 Session::~Session() {
+  segments_->remove_owner(me_);
   pool_.with([&](Pool& pool) {
     for (Line& line : pool.idle) fds_[line.slot] = -1;
   });
 }
 
-Result<std::shared_ptr<Session>> Session::open(Greeted greeted, const DaemonAddress& address,
+Result<std::shared_ptr<Session>> Session::open(Greeted&& greeted, const DaemonAddress& address,
                                                const Manifest& manifest, OriginSettings origin,
-                                               Environment environment, Instant deadline) {
+                                               Environment environment) {
   const io::Fd sealed = TRY(io::make_sealed_copy("quiver-manifest", manifest.file_bytes()));
   const std::array fds = {sealed.get()};
   const OpenRequest request{manifest.root(), std::move(origin)};
-  rpc::Message reply = TRY(greeted.connection->call(static_cast<std::uint16_t>(Request::kOpen),
-                                                    encode(request), fds, deadline));
+  // As long as it answers another connection it is at work.
+  const rpc::Patience patience{environment.clock, kAskWhileOpening, [&] {
+                                 return greet_daemon(address, greeted.hello.session,
+                                                     environment.clock.now() + kLongestPing)
+                                     .has_value();
+                               }};
+  rpc::Message reply =
+      TRY(greeted.connection->call(static_cast<std::uint16_t>(Request::kOpen), encode(request), fds,
+                                   environment.clock.now() + kLongestOpening, &patience));
   OpenReply opened = TRY(decode<OpenReply>(reply.payload));
   if (reply.fds.size() != 1 || opened.items != manifest.size()) {
     return error(Code::kVersion,
@@ -70,37 +87,61 @@ void Session::drop(Line line) {
   pool_.change([&](Pool& pool) { pool.taken[line.slot] = false; });
 }
 
+bool Session::may_grow(const Pool& pool) const {
+  return std::ranges::find(pool.taken, false) != pool.taken.end() &&
+         environment_.clock.now() >= pool.no_more_until;
+}
+
+// An idle one, or a new one. Where none can be made, those that are there have to do.
 Result<Session::Line> Session::take_line(Instant deadline) {
-  Line line;
-  bool fresh = false;
-  const auto free_slot = [](const Pool& pool) {
-    return std::ranges::find(pool.taken, false) != pool.taken.end();
-  };
-  const bool got = pool_.wait_for(
-      std::stop_token{}, deadline - environment_.clock.now(),
-      [&](const Pool& pool) { return !pool.idle.empty() || free_slot(pool); },
-      [&](Pool& pool) {
-        if (!pool.idle.empty()) {
-          line = std::move(pool.idle.back());
-          pool.idle.pop_back();
-          return;
-        }
-        const auto slot = std::ranges::find(pool.taken, false);
-        *slot = true;
-        line.slot = static_cast<std::size_t>(slot - pool.taken.begin());
-        fresh = true;
-      });
-  if (!got) {
-    return error(Code::kTimeout, "all {} connections to the daemon at {} are busy", kMaxConnections,
-                 address_.socket);
+  for (;;) {
+    Line line;
+    bool fresh = false;
+    const bool got = pool_.wait_for(
+        std::stop_token{}, deadline - environment_.clock.now(),
+        [&](const Pool& pool) { return !pool.idle.empty() || may_grow(pool); },
+        [&](Pool& pool) {
+          fresh = pool.idle.empty();
+          if (fresh) {
+            const auto slot = std::ranges::find(pool.taken, false);
+            *slot = true;
+            line.slot = static_cast<std::size_t>(slot - pool.taken.begin());
+          } else {
+            line = std::move(pool.idle.back());
+            pool.idle.pop_back();
+          }
+          line.last = pool.idle.empty() && !may_grow(pool);
+        });
+    if (!got) {
+      return error(Code::kTimeout, "all connections to the daemon at {} are busy", address_.socket);
+    }
+    if (!fresh) return line;
+    auto greeted = greet_daemon(address_, token_, deadline, &fds_[line.slot]);
+    if (greeted) {
+      adopt(line, *std::move(greeted), line.slot);
+      return line;
+    }
+    // Other times for other processes: they were refused at the same time.
+    const Duration pause = kAskAgain + std::chrono::milliseconds(4 * token_[line.slot]);
+    const bool others = pool_.change([&](Pool& pool) {
+      pool.taken[line.slot] = false;
+      pool.no_more_until = environment_.clock.now() + pause;
+      return std::ranges::find(pool.taken, true) != pool.taken.end();
+    });
+    const Code code = greeted.error().code;
+    if (!others || code == Code::kUnreachable || code == Code::kUnavailable) {
+      return std::move(greeted).error();
+    }
   }
-  if (!fresh) return line;
-  auto greeted = greet_daemon(address_, token_, deadline);
-  if (!greeted) {
-    drop(std::move(line));
-    return std::move(greeted).error();
+}
+
+Result<Session::Line> Session::take_usable_line(Instant deadline) {
+  if (!alive()) return error(Code::kUnavailable, "the daemon at {} is gone", address_.socket);
+  auto line = take_line(deadline);
+  if (!line) {
+    const Code code = line.error().code;
+    if (code == Code::kUnreachable || code == Code::kUnavailable) lose();
   }
-  adopt(line, *std::move(greeted), line.slot);
   return line;
 }
 
@@ -115,16 +156,21 @@ void Session::give_line(Line line) {
 
 Result<rpc::Message> Session::call(Request type, const std::string& payload, Duration patience) {
   const Instant deadline = environment_.clock.now() + patience;
-  auto line = take_line(deadline);
-  if (!line) {
-    const Code code = line.error().code;
-    if (code == Code::kUnreachable || code == Code::kUnavailable) lose();
-    return std::move(line).error();
+  return call_over(TRY(take_usable_line(deadline)), type, payload, deadline);
+}
+
+Result<rpc::Message> Session::call_over(Line line, Request type, const std::string& payload,
+                                        Instant deadline) {
+  // A heart that stands still answers nobody: all who wait for it stop at the same time.
+  const rpc::Patience patience{environment_.clock, kLookEvery, [this] { return alive(); }};
+  auto reply =
+      line.connection->call(static_cast<std::uint16_t>(type), payload, {}, deadline, &patience);
+  if (!reply) {
+    // A broken connection means a daemon that is gone, unless it was only slow.
+    const Code code = reply.error().code;
+    if (code == Code::kUnavailable || (line.connection->broken() && code != Code::kTimeout)) lose();
   }
-  auto reply = line->connection->call(static_cast<std::uint16_t>(type), payload, {}, deadline);
-  // A broken connection means a daemon that is gone, unless it was only slow.
-  if (!reply && line->connection->broken() && reply.error().code != Code::kTimeout) lose();
-  give_line(*std::move(line));
+  give_line(std::move(line));
   return reply;
 }
 
@@ -137,10 +183,14 @@ bool Session::alive() {
 
 Result<FetchReply> Session::fetch(const std::vector<ItemId>& items,
                                   std::chrono::milliseconds wait) {
+  Line line =
+      TRY(take_usable_line(environment_.clock.now() + (wait.count() == 0 ? kPatience : kForLine)));
+  if (line.last) wait = std::min(wait, kWaitOnLast);
   FetchRequest request{opened_.dataset, {}, static_cast<std::uint32_t>(wait.count())};
   request.items.reserve(items.size());
   for (const ItemId id : items) request.items.push_back(id.value);
-  const rpc::Message reply = TRY(call(Request::kFetch, encode(request), wait + kPatience));
+  const rpc::Message reply = TRY(call_over(std::move(line), Request::kFetch, encode(request),
+                                           environment_.clock.now() + wait + kPatience));
   FetchReply results = TRY(decode<FetchReply>(reply.payload));
   if (results.results.size() != items.size()) {
     return error(Code::kCorrupt, "the daemon answered for {} items, not {}", results.results.size(),
@@ -152,30 +202,32 @@ Result<FetchReply> Session::fetch(const std::vector<ItemId>& items,
 Result<std::shared_ptr<JobBoardWriter>> Session::join(JoinRequest request, Duration patience) {
   request.dataset = opened_.dataset;
   const Seat seat{request.job, request.rank};
-  std::optional<JobBoardWriter> board;
-  const bool taken = boards_.with([&](Boards& boards) {
-    const auto known = boards.find(seat);
-    if (known == boards.end()) return false;
-    board = std::exchange(known->second, std::nullopt);
-    return !board.has_value();
-  });
-  if (taken) {
+  if (!seats_.with([&](auto& seats) { return seats.insert(seat).second; })) {
     return error(Code::kInvalid, "rank {} of this job is there already, in this process",
                  request.rank);
   }
+  auto board = ask_for_board(request, patience);
   if (!board) {
-    board = TRY(ask_for_board(request, patience));
-    boards_.with([&](Boards& boards) { boards[seat] = std::nullopt; });
+    seats_.with([&](auto& seats) { seats.erase(seat); });
+    return std::move(board).error();
   }
   return std::shared_ptr<JobBoardWriter>(
       new JobBoardWriter(*std::move(board)),
       [seat, session = weak_from_this()](JobBoardWriter* writer) {
         writer->end();
-        if (const auto here = session.lock()) {
-          here->boards_.with([&](Boards& boards) { boards[seat] = std::move(*writer); });
-        }
         delete writer;
+        if (const auto here = session.lock()) here->leave(seat);
       });
+}
+
+void Session::leave(const Seat& seat) {
+  if (!lost()) {
+    // Where it is not heard, the daemon drops the board when the rank joins again or the session
+    // ends.
+    (void)call(Request::kLeave, encode(LeaveRequest{opened_.dataset, seat.first, seat.second}),
+               kLeaving);
+  }
+  seats_.with([&](auto& seats) { seats.erase(seat); });
 }
 
 Result<JobBoardWriter> Session::ask_for_board(const JoinRequest& request, Duration patience) {
@@ -204,49 +256,64 @@ Result<InsertReply> Session::insert(const Sha256& hash, ByteSpan bytes) {
   return decode<InsertReply>(reply.payload);
 }
 
+bool Session::damaged(ItemId id, const ViewWord& word, Bytes length) {
+  const DamagedRequest request{opened_.dataset, id.value, word.segment().value, word.offset()};
+  const auto reply = call(Request::kDamaged, encode(request),
+                          kPatience + std::chrono::milliseconds(length.value / kCheckedPerMs));
+  if (!reply) return false;
+  const auto answer = decode<DamagedReply>(reply->payload);
+  return answer && answer->gone;
+}
+
+// nullptr when there is none: the segment has gone, or this process has no room for a descriptor.
 SegmentTable::Handle Session::fetch_segment(SegmentId id) {
   const SegmentsRequest request{opened_.dataset, {id.value}};
   auto reply = call(Request::kSegments, encode(request), kPatience);
   if (!reply) return nullptr;
   const auto named = decode<SegmentsReply>(reply->payload);
-  if (!named || named->segments.size() != reply->fds.size()) return nullptr;
-  for (std::size_t i = 0; i < reply->fds.size(); ++i) {
-    segments_.insert(SegmentId(named->segments[i]), std::move(reply->fds[i]));
-  }
-  return segments_.find(id);
+  const std::vector<std::uint32_t> wanted{id.value};
+  if (!named || named->segments != wanted || reply->fds.size() != 1) return nullptr;
+  return segments_->insert(me_, id, std::move(reply->fds[0]));
 }
 
-bool Session::must_verify(ItemId id) {
-  if (opened_.verify_one_in <= 1) return opened_.verify_one_in == 1;
+// Compares the checksum of the first read of an item that finds it right, and of some later ones.
+bool Session::right(ItemId id, ByteSpan bytes) {
+  const std::uint32_t one_in = opened_.verify_one_in;
   const std::uint64_t bit = std::uint64_t{1} << (id.value & 63);
   std::atomic<std::uint64_t>& word = verified_[id.value >> 6];
-  if ((word.load(std::memory_order_relaxed) & bit) == 0) {
-    word.fetch_or(bit, std::memory_order_relaxed);
-    return true;
-  }
-  return reads_.fetch_add(1, std::memory_order_relaxed) % opened_.verify_one_in == 0;
+  const bool known = (word.load(std::memory_order_relaxed) & bit) != 0;
+  if (one_in == 0) return true;
+  if (known && reads_.fetch_add(1, std::memory_order_relaxed) % one_in != 0) return true;
+  const bool same = checksum32(bytes) == view_.checksum(id);
+  if (same && !known) word.fetch_or(bit, std::memory_order_relaxed);
+  if (!same && known) word.fetch_and(~bit, std::memory_order_relaxed);
+  return same;
 }
 
-Hit Session::read_resident(ItemId id, MutableByteSpan out, bool& pinned) {
-  ViewWord word = view_.word(id);
+Hit Session::read_resident(ItemId id, MutableByteSpan out, ViewWord& word) {
+  word = view_.word(id);
   for (;;) {
     if (word.residency() != Residency::kHere) return Hit::kAbsent;
-    SegmentTable::Handle segment = segments_.find(word.segment());
+    SegmentTable::Handle segment = segments_->find(me_, word.segment());
     if (!segment) segment = fetch_segment(word.segment());
     std::size_t got = 0;
     if (segment) {
-      if (auto n = environment_.files.pread(segment->fd.get(), out, word.offset())) got = *n;
+      const auto n = environment_.files.pread(segment->fd.get(), out, word.offset());
+      if (!n) return Hit::kCorrupt;  // the disk fails here
+      got = *n;
     }
     if (segment && got == out.size()) break;
     // Evicted under our hands: the file is truncated and its number never comes again.
-    segments_.forget(word.segment());
+    segments_->forget(me_, word.segment());
     const ViewWord now = view_.word(id);
     if (now == word) return Hit::kStale;
     word = now;
   }
-  if (must_verify(id) && checksum32(out) != view_.checksum(id)) return Hit::kCorrupt;
-  pinned = word.pinned();
-  return Hit::kHit;
+  return right(id, out) ? Hit::kHit : Hit::kCorrupt;
+}
+
+bool Session::holds(int fd) const {
+  return std::ranges::any_of(fds_, [fd](const auto& held) { return held == fd; });
 }
 
 void Session::abandon_after_fork() {

@@ -13,9 +13,13 @@
 namespace quiver::cache {
 
 // Argument > environment > file > default. kInvalid, kDenied: each names the setting and its
-// source.
+// source. Its paths are absolute.
 Result<Settings> user_settings(const std::map<std::string, std::string>& arguments,
                                io::Files& files);
+
+// A path that is not absolute is meant from the working directory of who wrote it, which is not
+// the daemon's.
+Status make_paths_absolute(Settings& settings);
 
 struct Credentials {
   std::string access_key, secret_key, session_token;  // all empty: those of the environment

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <vector>
 
+#include "cache/origin/pace.h"
 #include "cache/origin/ranged_read.h"
-#include "cache/origin/rate_limit.h"
 #include "cache/origin/retry.h"
 
 namespace quiver::cache {
@@ -40,7 +40,8 @@ class DirectoryOrigin final : public Origin {
         root_(std::move(root)),
         context_(context),
         wait_(context.wait ? context.wait : real_waiter()),
-        limit_(rate_limit, context.clock) {}
+        rate_limit_(rate_limit),
+        pace_(pace_of(context, "file:")) {}
 
   Status list(const std::function<Status(ListedObject)>& each, std::stop_token stop) override {
     ++lists_;
@@ -76,7 +77,8 @@ class DirectoryOrigin final : public Origin {
   const std::string url_, root_;
   OriginContext context_;
   Waiter wait_;
-  RateLimit limit_;
+  const Bytes rate_limit_;
+  const std::shared_ptr<OriginPace> pace_;
   std::atomic<std::uint64_t> lists_{0}, heads_{0}, gets_{0}, retries_{0}, body_bytes_{0};
 };
 
@@ -177,7 +179,8 @@ Status DirectoryOrigin::read_once(const std::string& path, const ReadRequest& re
     const auto got = files.pread(file->get(), piece, request.offset + filled);
     if (!got) return got.error();
     body_bytes_ += *got;
-    const auto pause = std::chrono::ceil<std::chrono::milliseconds>(limit_.reserve(Bytes(*got)));
+    const auto pause = std::chrono::ceil<std::chrono::milliseconds>(
+        pace_->bytes.reserve(Bytes(*got), rate_limit_));
     if (pause.count() > 0 && !wait_(pause, stop)) {
       return error(Code::kCancelled, "reading {} was cancelled", path);
     }

@@ -1,6 +1,8 @@
 // What the environment and the files in ~/.aws say about an origin.
 #include "cache/origin/ini.h"
 #include "cache/origin/origin.h"
+#include "cache/origin/text.h"
+#include "io/process.h"
 
 namespace quiver::cache {
 namespace {
@@ -111,9 +113,21 @@ Status fill_credentials(OriginSettings& settings, const Env& env, const Profile&
 
 }  // namespace
 
+std::string trust_warning(const OriginSettings& settings) {
+  const bool tls = settings.url.starts_with("https://") ||
+                   (settings.url.starts_with("s3://") && !settings.endpoint.starts_with("http://"));
+  if (!tls || settings.verify_tls) return {};
+  return fmt::format(
+      "TLS CERTIFICATES OF {} ARE NOT CHECKED (verify_tls is false): whoever is between can pose "
+      "as "
+      "it and give other data; name the CA in ca_file, AWS_CA_BUNDLE or SSL_CERT_FILE instead",
+      settings.url);
+}
+
 Result<OriginSettings> with_environment(
     OriginSettings settings, io::Files& files,
     const std::function<std::optional<std::string>(const std::string&)>& env) {
+  settings.url = with_plain_scheme(std::move(settings.url));
   if (settings.url.starts_with("s3://")) {
     const Profile profile = TRY(read_profile(files, env));
     if (auto filled = fill_credentials(settings, env, profile); !filled) {
@@ -130,6 +144,12 @@ Result<OriginSettings> with_environment(
     fill(settings.ca_file, profile.value("ca_bundle"));
   }
   fill(settings.ca_file, first_of(env, {"SSL_CERT_FILE"}));
+  if (!settings.ca_file.empty()) settings.ca_file = TRY(io::absolute_path(settings.ca_file));
+  // No HTTP_PROXY: a web server that runs a job would set it from the header "Proxy:".
+  fill(settings.proxies.http, first_of(env, {"http_proxy", "all_proxy", "ALL_PROXY"}));
+  fill(settings.proxies.https,
+       first_of(env, {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"}));
+  fill(settings.proxies.except, first_of(env, {"no_proxy", "NO_PROXY"}));
   return settings;
 }
 

@@ -117,6 +117,51 @@ TEST_F(EnvironmentTest, WhatCannotBeUsedIsSaid) {
   EXPECT_EQ(broken.error().message.find("topsecret"), std::string::npos);
 }
 
+TEST_F(EnvironmentTest, ProxiesAreThoseThatCurlTakes) {
+  for (const char* url : {"s3://b", "http://h/x"}) {
+    variables.insert({{"HTTP_PROXY", "not-taken"}, {"HTTPS_PROXY", "http://S"}, {"NO_PROXY", "X"}});
+    auto upper = filled({.url = url});
+    EXPECT_EQ(upper->proxies.http, "");  // a CGI program's variable may come from its client
+    EXPECT_EQ(upper->proxies.https, "http://S");
+    EXPECT_EQ(upper->proxies.except, "X");
+    variables["ALL_PROXY"] = "http://A";
+    EXPECT_EQ(filled({.url = url})->proxies.http, "http://A");
+    variables.insert({{"http_proxy", "http://h"}, {"https_proxy", "http://s"}, {"no_proxy", "x"}});
+    auto lower = filled({.url = url});
+    EXPECT_EQ(lower->proxies.http, "http://h");
+    EXPECT_EQ(lower->proxies.https, "http://s");
+    EXPECT_EQ(lower->proxies.except, "x");
+    variables.clear();
+  }
+}
+
+TEST_F(EnvironmentTest, ARelativeCaFileIsMadeAbsolute) {
+  EXPECT_EQ(filled({.url = "https://h", .ca_file = "./c.pem"})->ca_file,
+            (fs::current_path() / "c.pem").string());
+  EXPECT_EQ(filled({.url = "https://h", .ca_file = "/c.pem"})->ca_file, "/c.pem");
+}
+
+TEST_F(EnvironmentTest, TheSchemeIsReadInAnyCase) {
+  variables["AWS_REGION"] = "eu";
+  EXPECT_EQ(filled({.url = "S3://Bucket/P"})->url, "s3://Bucket/P");
+  EXPECT_EQ(filled({.url = "S3://Bucket/P"})->region, "eu");
+}
+
+TEST_F(EnvironmentTest, OnlyUncheckedTlsIsWarnedOf) {
+  for (const auto& [url, endpoint, warned] :
+       std::vector<std::tuple<std::string, std::string, bool>>{{"https://h/x", "", true},
+                                                               {"s3://b", "", true},
+                                                               {"s3://b", "https://h", true},
+                                                               {"s3://b", "http://h", false},
+                                                               {"http://h/x", "", false},
+                                                               {"/data", "", false}}) {
+    OriginSettings settings{.url = url, .endpoint = endpoint, .verify_tls = false};
+    EXPECT_EQ(!trust_warning(settings).empty(), warned) << url;
+    settings.verify_tls = true;
+    EXPECT_EQ(trust_warning(settings), "");
+  }
+}
+
 TEST_F(EnvironmentTest, OtherOriginsTakeOnlyTheCaFile) {
   variables.insert(
       {{"AWS_ACCESS_KEY_ID", "ENV"}, {"AWS_SECRET_ACCESS_KEY", "es"}, {"SSL_CERT_FILE", "/ssl"}});

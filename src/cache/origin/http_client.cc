@@ -63,12 +63,14 @@ Failure plain_refusal(const std::string& what, const io::HttpResponse& answer, W
   return {says(Code::kInvalid, "the server does not accept the request; check the URL")};
 }
 
-HttpClient::HttpClient(const OriginSettings& settings, OriginContext context)
+HttpClient::HttpClient(const OriginSettings& settings, OriginContext context,
+                       const std::string& root)
     : settings_(settings),
       context_(context),
       retrier_({.max_attempts = settings.max_attempts, .budget = settings.retry_budget},
                context.clock, context.seed, waiter_of(context)),
-      limit_(settings.rate_limit, context.clock) {}
+      waiter_(waiter_of(context)),
+      pace_(pace_of(context, root)) {}
 
 io::HttpRequest HttpClient::blank() const {
   io::HttpRequest request;
@@ -76,14 +78,17 @@ io::HttpRequest HttpClient::blank() const {
   request.verify_tls = settings_.verify_tls;
   request.connect_timeout = settings_.connect_timeout;
   request.stall_timeout = settings_.stall_timeout;
+  request.proxies = settings_.proxies;
   return request;
 }
 
 OriginStats HttpClient::stats() const {
   OriginStats stats;
-  stats.lists = lists;
-  stats.heads = heads;
-  stats.gets = gets;
+  const auto sent = [&](RequestKind kind) { return sent_[static_cast<std::size_t>(kind)].load(); };
+  stats.lists = sent(RequestKind::kList);
+  stats.heads = sent(RequestKind::kHead);
+  stats.gets = sent(RequestKind::kGet);
+  stats.permitted = pace_->requests.window();
   stats.body_bytes = Bytes(body_bytes_);
   stats.retries_by_class = retrier_.counts();
   for (const auto count : stats.retries_by_class) stats.retries += count;
@@ -92,13 +97,29 @@ OriginStats HttpClient::stats() const {
 
 Status HttpClient::admit(Bytes bytes, std::stop_token stop) {
   body_bytes_ += bytes.value;
-  const Duration pause = limit_.reserve(bytes);
+  const Duration pause = pace_->bytes.reserve(bytes, settings_.rate_limit);
   if (pause <= Duration{}) return {};
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(pause);
-  if (!waiter_of(context_)(ms, stop)) {
+  if (!waiter_(ms, stop)) {
     return error(Code::kCancelled, "reading the origin was cancelled");
   }
   return {};
+}
+
+std::optional<Failure> HttpClient::paced(RequestKind kind,
+                                         const std::function<std::optional<Failure>()>& attempt,
+                                         std::stop_token stop) {
+  auto slot = pace_->requests.begin(waiter_, stop);
+  if (!slot) return Failure{std::move(slot).error()};
+  ++sent_[static_cast<std::size_t>(kind)];
+  auto failure = attempt();
+  using Outcome = RequestWindow::Outcome;
+  if (!failure) {
+    slot->end(Outcome::kAnswered);
+  } else if (failure->retry == RetryClass::kThrottled) {
+    slot->end(Outcome::kThrottled, failure->retry_after);
+  }
+  return failure;
 }
 
 Failure HttpClient::transport_failure(Error e, io::HttpPhase reached) {
@@ -134,8 +155,8 @@ Result<io::HttpResponse> HttpClient::fetch(const HttpCall& call, Bytes limit,
     kept = *std::move(answer);
     return std::nullopt;
   };
-  auto done = retrier_.run(
-      attempt, [] { return std::uint64_t{0}; }, stop);
+  auto done = retrier_.run([&] { return paced(call.kind, attempt, stop); },
+                           [] { return std::uint64_t{0}; }, stop);
   if (!done) return std::move(done).error();
   return kept;
 }
@@ -145,7 +166,9 @@ Status HttpClient::read(const HttpCall& call, const ReadRequest& request, Mutabl
   if (out.empty()) return {};
   if (auto sane = check_range(request, out.size()); !sane) return sane;
   RangedRead reader(*this, call, request, out, stop);
-  return retrier_.run([&] { return reader.attempt(); }, [&] { return reader.furthest(); }, stop);
+  const auto attempt = [&] { return reader.attempt(); };
+  return retrier_.run([&] { return paced(call.kind, attempt, stop); },
+                      [&] { return reader.furthest(); }, stop);
 }
 
 }  // namespace quiver::cache

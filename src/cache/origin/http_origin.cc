@@ -17,18 +17,19 @@ constexpr std::size_t kHeadsAtOnce = 8;
 class HttpOrigin final : public Origin {
  public:
   HttpOrigin(const OriginSettings& settings, OriginContext context)
-      : url_(settings.url), client_(settings, context) {}
+      : url_(settings.url),
+        client_(settings, context, url_.substr(0, url_.find('/', url_.find("://") + 3))) {}
 
   Status list(const std::function<Status(ListedObject)>& each, std::stop_token stop) override;
   Result<ListedObject> head(const std::string& key, std::stop_token stop) override;
   Status read(const ReadRequest& request, MutableByteSpan out, std::stop_token stop) override {
-    return client_.read(call("GET", request.key), request, out, stop);
+    return client_.read(call(RequestKind::kGet, request.key), request, out, stop);
   }
   OriginStats stats() const override { return client_.stats(); }
   std::string url() const override { return url_; }
 
  private:
-  HttpCall call(const std::string& method, const std::string& key);
+  HttpCall call(RequestKind kind, const std::string& key);
   Result<std::vector<ListedObject>> heads(const std::vector<std::string>& keys,
                                           std::stop_token stop);
 
@@ -36,12 +37,13 @@ class HttpOrigin final : public Origin {
   HttpClient client_;
 };
 
-HttpCall HttpOrigin::call(const std::string& method, const std::string& key) {
+HttpCall HttpOrigin::call(RequestKind kind, const std::string& key) {
   HttpCall call;
+  call.kind = kind;
   call.what = url_ + "/" + key;
-  call.make = [this, method, url = url_ + "/" + encode_path(key)] {
+  call.make = [this, kind, url = url_ + "/" + encode_path(key)] {
     io::HttpRequest request = client_.blank();
-    request.method = method;
+    request.method = kind == RequestKind::kHead ? "HEAD" : "GET";
     request.url = url;
     request.max_redirects = kMaxRedirects;
     return request;
@@ -53,8 +55,7 @@ HttpCall HttpOrigin::call(const std::string& method, const std::string& key) {
 }
 
 Status HttpOrigin::list(const std::function<Status(ListedObject)>& each, std::stop_token stop) {
-  ++client_.lists;
-  auto index = client_.fetch(call("GET", "index.txt"), kMaxIndex, stop);
+  auto index = client_.fetch(call(RequestKind::kList, "index.txt"), kMaxIndex, stop);
   if (!index) {
     if (index.error().code != Code::kNotFound) return std::move(index).error();
     return error(Code::kNotFound,
@@ -98,8 +99,7 @@ Result<std::vector<ListedObject>> HttpOrigin::heads(const std::vector<std::strin
 }
 
 Result<ListedObject> HttpOrigin::head(const std::string& key, std::stop_token stop) {
-  ++client_.heads;
-  const HttpCall asked = call("HEAD", key);
+  const HttpCall asked = call(RequestKind::kHead, key);
   auto answer = TRY(client_.fetch(asked, Bytes(0), stop));
   const auto size = parse_number(answer.header("content-length"));
   if (!size) return error(Code::kInvalid, "{}: the server does not tell its size", asked.what);
@@ -109,18 +109,28 @@ Result<ListedObject> HttpOrigin::head(const std::string& key, std::stop_token st
                       std::nullopt};
 }
 
+// Whether what follows the host is a port, or nothing.
+bool ends_in_port(std::string_view server) {
+  if (server.starts_with('[')) server.remove_prefix(std::min(server.find(']'), server.size()));
+  const auto colon = server.find(':');
+  return colon == server.npos || parse_number(server.substr(colon + 1)).has_value();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Origin>> make_http_origin(const OriginSettings& given,
                                                  OriginContext context) {
   OriginSettings settings = given;
   const auto host = settings.url.find("://") + 3;
-  const auto path = std::min(settings.url.find('/', host), settings.url.size());
+  const auto path = std::min(settings.url.find_first_of("/?#", host), settings.url.size());
   const std::string_view server = std::string_view(settings.url).substr(host, path - host);
   if (server.empty()) return error(Code::kInvalid, "{} names no host", settings.url);
-  if (server.find('@') != server.npos) {
-    return error(Code::kInvalid, "{} holds a user or password; HTTP origins are read without",
-                 settings.url.substr(settings.url.find('@') + 1));
+  // A password may hold a '/': what it begins with then stands where a port is.
+  if (server.find('@') != server.npos || !ends_in_port(server)) {
+    return error(Code::kInvalid,
+                 "{} holds a user or password, or a port that is none; write http(s)://host[:port]"
+                 "/path: HTTP origins are read without credentials",
+                 without_credentials(settings.url));
   }
   if (settings.url.find_first_of("?#") != std::string::npos) {
     return error(Code::kInvalid, "{} has a query; name the folder of the dataset",

@@ -1,5 +1,8 @@
 #include "cache/origin/http_origin.h"
 
+#include <sys/mman.h>
+
+#include "cache/origin/pace.h"
 #include "cache/origin/testing/fixture.h"
 
 namespace quiver::cache::testing {
@@ -282,6 +285,82 @@ TEST_F(HttpOriginTest, TheRateLimitHoldsForAllReaders) {
   EXPECT_LE(waited, 2100);
 }
 
+TEST_F(HttpOriginTest, TheRateLimitHoldsForAllOriginsOfAServer) {
+  objects.put("big", std::string(100'000, 'x'));
+  OriginPaces paces(clock);
+  OriginSettings settings;
+  settings.rate_limit = Bytes(200'000);
+  break_gets(0, {}, settings);
+  for (const char* folder : {"/base", "/base/", "/base"}) {
+    settings.url = server->url() + folder;
+    origin = *open_origin(settings, {files, *http, clock, 1, waiter(), &paces});
+    ASSERT_TRUE(read("big", 0, 100'000));
+    const std::shared_ptr<Origin> kept = std::move(origin);  // jobs overlap
+    origin = *open_origin(settings, {files, *http, clock, 1, waiter(), &paces});
+    ASSERT_TRUE(read("big", 0, 100'000));
+    if (folder == std::string("/base/")) continue;
+    EXPECT_GE(waited, 900);  // 200 kB at 200 kB/s, less the burst
+    waited = 0;
+  }
+}
+
+TEST_F(HttpOriginTest, SlowDownOfOneReaderSlowsDownAll) {
+  OriginPaces paces(clock);
+  break_gets(0, {});
+  OriginSettings settings;
+  settings.url = server->url() + "/base";
+  const OriginContext context{files, *http, clock, 1, waiter(), &paces};
+  const auto other = *open_origin(settings, context);
+  EXPECT_EQ(other->stats().permitted, RequestWindow::kFirst);
+  gets = 0;
+  server = std::make_unique<io::testing::ScriptedHttp>([&](const ScriptedRequest& r) {
+    return ++gets == 1 ? ScriptedReply{.status = 429, .headers = {{"Retry-After", "7"}}}
+                       : objects.web(r);
+  });
+  settings.url = server->url() + "/base";
+  origin = *open_origin(settings, context);
+  const auto same = *open_origin(settings, context);
+  ASSERT_TRUE(read("k", 0, 5));
+  EXPECT_LT(same->stats().permitted, RequestWindow::kFirst);
+  EXPECT_EQ(other->stats().permitted, RequestWindow::kFirst);  // of another server
+}
+
+TEST_F(HttpOriginTest, AnItemMayBeLargerThanAnyDefault) {
+  struct Recording final : io::HttpTransport {
+    Result<io::HttpResponse> perform(const io::HttpRequest& request, const io::BodySink&,
+                                     std::stop_token) override {
+      most = request.max_body;
+      return error(Code::kDenied, "not today");
+    }
+    Bytes most;
+  } recording;
+  const std::size_t size = std::size_t{3} << 30;
+  // Never touched, so no memory.
+  void* room = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(room, MAP_FAILED);
+  const auto over = *open_origin({.url = "http://h/p"}, {files, recording, clock, 1, waiter()});
+  const MutableByteSpan out(static_cast<std::byte*>(room), size);
+  EXPECT_FALSE(over->read({"k", 0, {Bytes(size), "\"e\"", 0}}, out, {}));
+  EXPECT_GE(recording.most, Bytes(size));
+  ::munmap(room, size);
+}
+
+TEST_F(HttpOriginTest, RequestsAreCountedByKindRetriesIncluded) {
+  std::atomic<int> seen = 0;
+  open(
+      [&](const ScriptedRequest& r) {
+        return ++seen % 2 ? ScriptedReply{.status = 500} : objects.web(r);
+      },
+      {});
+  ASSERT_TRUE(origin->list([](ListedObject) -> Status { return {}; }, {}));
+  ASSERT_TRUE(read("k", 0, 5));
+  const OriginStats stats = origin->stats();
+  EXPECT_EQ(stats.lists, 2u);  // of the index; each of its lines is a HEAD
+  EXPECT_EQ(stats.heads, 2u);
+  EXPECT_EQ(stats.gets, 2u);
+  EXPECT_EQ(stats.retries, 3u);
+}
+
 TEST_F(HttpOriginTest, AMissingIndexSaysWhatToDo) {
   open([](const ScriptedRequest&) { return ScriptedReply{.status = 404}; }, {});
   auto listed = origin->list([](ListedObject) -> Status { return {}; }, {});
@@ -291,8 +370,11 @@ TEST_F(HttpOriginTest, AMissingIndexSaysWhatToDo) {
 }
 
 TEST_F(HttpOriginTest, UrlsThatNameNoFolderAreRefused) {
-  for (const char* url : {"http://", "http://user:secret@host/x", "https://host/x?token=secret",
-                          "ftp://host/x", "relative/path"}) {
+  for (const char* url :
+       {"http://", "http://user:secret@host/x", "https://host/x?token=secret", "ftp://host/x",
+        "relative/path", "http://user:p@secret@host/x", "http://user:pa/secret@host/x",
+        "http://user:pa?secret@host/x", "http://user:pa#secret@host", "HTTP://user:secret@host",
+        "ftp://user:secret@host/x", "s3://user:secret@bucket/x", "s3://user:p@secret@b/x"}) {
     OriginSettings settings;
     settings.url = url;
     auto opened = open_origin(settings, {files, *http, clock});
@@ -300,6 +382,14 @@ TEST_F(HttpOriginTest, UrlsThatNameNoFolderAreRefused) {
     EXPECT_EQ(opened.error().code, Code::kInvalid);
     EXPECT_EQ(opened.error().message.find("secret"), std::string::npos);
   }
+}
+
+TEST_F(HttpOriginTest, TheSchemeIsReadInAnyCase) {
+  open([&](const ScriptedRequest& r) { return objects.web(r); }, {});
+  OriginSettings settings;
+  settings.url = "HTTP" + server->url().substr(4) + "/base";
+  origin = *open_origin(settings, {files, *http, clock, 1, waiter()});
+  EXPECT_EQ(*read("k", 0, 5), "01234");
 }
 
 }  // namespace

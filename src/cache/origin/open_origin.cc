@@ -24,8 +24,9 @@ Result<std::string> path_of_file_url(std::string_view url) {
 
 }  // namespace
 
-Result<std::unique_ptr<Origin>> open_origin(const OriginSettings& settings, OriginContext context) {
-  const std::string& url = settings.url;
+Result<std::unique_ptr<Origin>> open_origin(const OriginSettings& given, OriginContext context) {
+  OriginSettings settings = given;
+  const std::string& url = settings.url = with_plain_scheme(std::move(settings.url));
   if (url.starts_with("s3://")) return make_s3_origin(settings, context);
   if (url.starts_with("http://") || url.starts_with("https://")) {
     return make_http_origin(settings, context);
@@ -36,7 +37,7 @@ Result<std::unique_ptr<Origin>> open_origin(const OriginSettings& settings, Orig
   }
   if (url.find("://") != url.npos) {
     return error(Code::kInvalid, "{}: only s3://, http://, https://, file:// and paths can be read",
-                 url);
+                 without_credentials(url));
   }
   return make_directory_origin(settings, url, context);
 }

@@ -41,10 +41,14 @@ struct ReadRequest {
 enum class RetryClass { kName, kConnect, kReset, kTimeout, kShort, kThrottled, kServer, kRegion };
 inline constexpr std::size_t kRetryClasses = 8;
 
-// What one origin has been asked for, since it was opened. Monotone.
+// What a request asks for. Stores charge for each, and for lists most.
+enum class RequestKind { kList, kHead, kGet };
+
+// What one origin has been asked for, since it was opened. Monotone, but for `permitted`.
 struct OriginStats {
-  std::uint64_t lists = 0, heads = 0, gets = 0, retries = 0;
-  Bytes body_bytes;  // payload received, failed attempts included
+  std::uint64_t lists = 0, heads = 0, gets = 0, retries = 0;  // requests sent, retries included
+  double permitted = 0;  // requests at once, as the origin bears them; 0: no network, no limit
+  Bytes body_bytes;      // payload received, failed attempts included
   std::array<std::uint64_t, kRetryClasses> retries_by_class{};  // indexed by RetryClass
 };
 
@@ -74,17 +78,26 @@ struct OriginSettings {
   std::string access_key = {}, secret_key = {}, session_token = {};  // all empty: anonymous
   std::string ca_file = {};
   bool verify_tls = true;
-  Bytes rate_limit = {};  // bytes/s over all readers of this origin; 0 is none
+  Bytes rate_limit = {};  // bytes/s over all readers of this origin's server; 0 is none
   int max_attempts = 6;
   std::chrono::milliseconds retry_budget{60000};  // without progress
   std::chrono::milliseconds connect_timeout{5000}, stall_timeout{30000};
+  io::HttpProxies proxies = {};  // of whoever brings these settings, as their credentials are
 };
 
-// Fills what is empty from AWS_* variables, ~/.aws/config and ~/.aws/credentials (`env` is how a
-// variable is read). Explicit values win. kInvalid for a file that cannot be understood.
+// Fills what is empty from AWS_* variables, ~/.aws/config and ~/.aws/credentials, and the proxies
+// from curl's variables (`env` is how a variable is read). Explicit values win. What names a file
+// relative to the working directory is made absolute. kInvalid for a file that cannot be
+// understood.
 Result<OriginSettings> with_environment(
     OriginSettings settings, io::Files& files,
     const std::function<std::optional<std::string>(const std::string&)>& env);
+
+// What to warn of, once, when an origin is opened: that its certificates are not checked. Empty
+// where there is nothing to warn of.
+std::string trust_warning(const OriginSettings& settings);
+
+class OriginPaces;  // pace.h
 
 struct OriginContext {
   io::Files& files;
@@ -93,6 +106,8 @@ struct OriginContext {
   std::uint64_t seed = 0;  // of the retry jitter
   // How back-off is waited for; empty: in real time. False when the stop came first.
   std::function<bool(std::chrono::milliseconds, std::stop_token)> wait = {};
+  // How fast each server is asked, over all origins of the process; null: this origin on its own.
+  OriginPaces* paces = nullptr;
 };
 
 Result<std::unique_ptr<Origin>> open_origin(const OriginSettings& settings, OriginContext context);

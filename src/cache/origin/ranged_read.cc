@@ -35,13 +35,14 @@ std::optional<Failure> RangedRead::attempt() {
   io::HttpRequest request = call_.make();
   io::HttpPhase reached{};
   request.reached = &reached;
+  // An item may be larger than what a request takes by itself.
+  request.max_body = std::max(request.max_body, Bytes(out_.size()));
   request.headers.emplace_back("Range", fmt::format("bytes={}-{}", first(), last()));
   const std::string& etag = wanted_.expected.etag;
   if (!etag.empty() && !weak(etag)) request.headers.emplace_back("If-Match", etag);
   request.on_headers = [this](const io::HttpResponse& answer) { return verdict(judge(answer)); };
   judged_ = stray_ = false;
   stray_body_.clear();
-  ++client_.gets;
   auto answer = client_.context_.http.perform(
       request, [this](ByteSpan piece) { return verdict(take(piece)); }, stop_);
   if (answer) return conclude(*answer);

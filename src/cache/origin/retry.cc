@@ -32,7 +32,9 @@ Status Retrier::run(const std::function<std::optional<Failure>()>& attempt,
     }
     const auto pause = back_off(attempts, *failure);
     const bool out_of_time = clock_.now() + pause - start > policy_.budget;
-    if (attempts >= policy_.max_attempts || out_of_time) {
+    const bool given_up =
+        failure->retry != RetryClass::kThrottled && attempts >= policy_.max_attempts;
+    if (given_up || out_of_time) {
       return error(failure->error.code, "{} (tried {} times)", failure->error.message, attempts);
     }
     counts_.with([&](auto& c) { ++c[static_cast<std::size_t>(*failure->retry)]; });

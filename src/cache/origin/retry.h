@@ -24,7 +24,8 @@ struct Failure {
 };
 
 struct RetryPolicy {
-  int max_attempts = 6;
+  int max_attempts =
+      6;  // that failed; a store that asks for patience gets it until the budget ends
   std::chrono::milliseconds budget{60000};   // from the first attempt, or from the last progress
   std::chrono::milliseconds base{100};       // the first back-off is drawn from [0, base]
   std::chrono::milliseconds longest{20000};  // of one back-off, Retry-After included

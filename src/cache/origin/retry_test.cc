@@ -61,6 +61,25 @@ TEST_F(RetryTest, ProgressStartsAttemptsAnewButOnlyRealProgress) {
   EXPECT_EQ(waits.size(), 5u);
 }
 
+TEST_F(RetryTest, AStoreThatAsksForPatienceGetsItUntilTheBudgetEnds) {
+  Retrier retrier({}, clock, 1, waiter);
+  int refusals = 0;
+  const auto busy = [&](int times) {
+    refusals = 0;
+    const Instant start = clock.now();
+    const bool done = bool(retrier.run(
+        [&]() -> std::optional<Failure> {
+          if (refusals++ == times) return std::nullopt;
+          return Failure{error(Code::kThrottled, "busy"), RetryClass::kThrottled};
+        },
+        [] { return std::uint64_t{0}; }, {}));
+    EXPECT_LE(clock.now() - start, RetryPolicy{}.budget);
+    return done;
+  };
+  EXPECT_TRUE(busy(8));
+  EXPECT_FALSE(busy(1000));
+}
+
 TEST_F(RetryTest, AStopEndsTheWait) {
   Retrier retrier({}, clock, 1, real_waiter());
   std::stop_source stop;
@@ -80,15 +99,23 @@ TEST_F(RetryTest, AStopEndsTheWait) {
 
 TEST(RateLimit, HoldsOverAnyNumberOfReservations) {
   ManualClock clock;
-  RateLimit limit(Bytes(1'000'000), clock);
+  RateLimit limit(clock);
+  const Bytes rate(1'000'000);
   Duration last{};
-  for (int i = 0; i < 1000; ++i) last = limit.reserve(Bytes(5000));  // 5 s worth at once
+  for (int i = 0; i < 1000; ++i) last = limit.reserve(Bytes(5000), rate);  // 5 s worth at once
   EXPECT_NEAR(std::chrono::duration<double>(last).count(), 5.0 - 0.05, 0.001);
   clock.advance(last + std::chrono::seconds(10));  // idle time is not saved up beyond the burst
-  EXPECT_EQ(limit.reserve(Bytes(50'000)), Duration{});
-  EXPECT_GT(limit.reserve(Bytes(1000)), Duration{});
-  RateLimit none(Bytes(0), clock);
-  EXPECT_EQ(none.reserve(Bytes(1'000'000'000)), Duration{});
+  EXPECT_EQ(limit.reserve(Bytes(50'000), rate), Duration{});
+  EXPECT_GT(limit.reserve(Bytes(1000), rate), Duration{});
+  EXPECT_EQ(limit.reserve(Bytes(1'000'000'000), Bytes(0)), Duration{});
+}
+
+TEST(RateLimit, ReadersOfDifferentLimitsShareItsTime) {
+  ManualClock clock;
+  RateLimit limit(clock);
+  limit.reserve(Bytes(500'000), Bytes(1'000'000));  // half a second of it
+  const Duration last = limit.reserve(Bytes(5'000'000), Bytes(10'000'000));
+  EXPECT_NEAR(std::chrono::duration<double>(last).count(), 1.0 - 0.05, 0.001);
 }
 
 }  // namespace

@@ -19,21 +19,47 @@ bool bucket_can_be_host(std::string_view host_and_port, std::string_view bucket)
                       [](char c) { return c == '.' || c == '_' || (c >= 'A' && c <= 'Z'); });
 }
 
+// "http://host:9000/path" -> "host"; "[::1]" keeps its brackets.
+std::string_view host_of(std::string_view endpoint) {
+  const auto scheme = endpoint.find("://");
+  if (scheme != endpoint.npos) endpoint.remove_prefix(scheme + 3);
+  endpoint = endpoint.substr(0, endpoint.find('/'));
+  const auto from = endpoint.starts_with('[') ? endpoint.find(']') : 0;
+  return endpoint.substr(0, endpoint.find(':', std::min(from, endpoint.size())));
+}
+
+bool below(std::string_view host, std::string_view parent) {
+  if (host == parent) return true;
+  return !is_address(parent) && host.ends_with(parent) &&
+         host[host.size() - parent.size() - 1] == '.';
+}
+
 }  // namespace
+
+bool of_same_store(std::string_view endpoint, std::string_view host) {
+  constexpr std::string_view kAws[] = {"amazonaws.com", "amazonaws.com.cn"};
+  const std::string_view own = host_of(endpoint);
+  for (const std::string_view aws : kAws) {
+    if ((own.empty() || below(own, aws)) && below(host, aws)) return true;
+  }
+  return !own.empty() && below(host, own);
+}
 
 Result<S3Place> parse_s3_url(std::string_view url) {
   std::string_view rest = url.substr(std::string_view("s3://").size());
   S3Place place;
   place.bucket = rest.substr(0, rest.find('/'));
   if (place.bucket.empty()) {
-    return error(Code::kInvalid, "{} names no bucket; write s3://bucket/prefix", url);
+    return error(Code::kInvalid, "{} names no bucket; write s3://bucket/prefix",
+                 without_credentials(url));
   }
   const bool valid = std::all_of(place.bucket.begin(), place.bucket.end(), [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '.' || c == '_';
   });
   if (!valid) {
-    return error(Code::kInvalid, "{}: \"{}\" is no name of a bucket", url, place.bucket);
+    return error(Code::kInvalid, "{}: this is no name of a bucket; write s3://bucket/prefix",
+                 without_credentials(url));
   }
   rest.remove_prefix(place.bucket.size());
   if (!rest.empty()) rest.remove_prefix(1);

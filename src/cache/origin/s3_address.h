@@ -15,6 +15,10 @@ struct S3Place {
 // "s3://bucket/some/prefix". The prefix is bytes, as in a key: nothing in it is decoded.
 Result<S3Place> parse_s3_url(std::string_view url);
 
+// Whether `host` belongs to the store at `endpoint`, so that requests to it may be signed: to AWS,
+// or to the endpoint's host (at any port) and those below it.
+bool of_same_store(std::string_view endpoint, std::string_view host);
+
 // How a URL is made for a key. Immutable.
 class S3Address {
  public:

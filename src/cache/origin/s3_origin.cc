@@ -10,6 +10,7 @@ namespace quiver::cache {
 namespace {
 
 constexpr int kMaxEmptyPages = 100;
+constexpr int kMaxRedirects = 5;
 constexpr std::string_view kDefaultRegion = "us-east-1";
 
 // Owns its client and the credentials, in memory only. Any thread may call; see Origin for
@@ -20,13 +21,13 @@ class S3Origin final : public Origin {
   S3Origin(const OriginSettings& settings, S3Place place, S3Address address, OriginContext context)
       : settings_(settings),
         place_(std::move(place)),
-        client_(settings, context),
+        client_(settings, context, settings.endpoint + "/" + place_.bucket),
         where_(Where{settings.region, std::move(address), false}) {}
 
   Status list(const std::function<Status(ListedObject)>& each, std::stop_token stop) override;
   Result<ListedObject> head(const std::string& key, std::stop_token stop) override;
   Status read(const ReadRequest& request, MutableByteSpan out, std::stop_token stop) override {
-    return client_.read(call("GET", request.key), request, out, stop);
+    return client_.read(call(RequestKind::kGet, request.key), request, out, stop);
   }
   OriginStats stats() const override { return client_.stats(); }
   std::string url() const override { return settings_.url; }
@@ -41,11 +42,14 @@ class S3Origin final : public Origin {
   std::string name(const std::string& key) const {
     return "s3://" + place_.bucket + "/" + place_.prefix + key;
   }
-  HttpCall call(const std::string& method, const std::string& key);
+  HttpCall call_at(std::string what, RequestKind kind,
+                   std::function<std::string(const S3Address&)> url);
+  HttpCall call(RequestKind kind, const std::string& key);
   HttpCall list_call(const std::string& token);
   io::HttpRequest request(const std::string& method, const Where& where) const;
-  Failure refused(const std::string& what, const io::HttpResponse& answer);
-  std::optional<Failure> move(const std::string& what, const std::string& region);
+  Failure refused(const std::string& what, const Where& asked, const io::HttpResponse& answer);
+  std::optional<Failure> move(const std::string& what, const Where& asked,
+                              const std::string& region, bool redirected);
   Error explain_head(const std::string& key, Error e, std::stop_token stop);
 
   const OriginSettings settings_;
@@ -57,55 +61,76 @@ class S3Origin final : public Origin {
 io::HttpRequest S3Origin::request(const std::string& method, const Where& where) const {
   io::HttpRequest request = client_.blank();
   request.method = method;
+  if (method == "HEAD") request.headers.emplace_back("x-amz-checksum-mode", "ENABLED");
+  request.max_redirects = kMaxRedirects;
+  // A hint of the region is better than a redirect: the origin then moves for good.
+  request.follows = [region = where.region](const io::HttpResponse& answer) {
+    const std::string hint = s3_region_hint(answer);
+    return hint.empty() || hint == region;
+  };
   if (!settings_.access_key.empty()) {
     request.sign = io::SigV4{settings_.access_key, settings_.secret_key, settings_.session_token,
                              where.region, "s3"};
+    request.signs_for = [this](std::string_view host) {
+      return of_same_store(settings_.endpoint, host);
+    };
   }
   return request;
 }
 
-HttpCall S3Origin::call(const std::string& method, const std::string& key) {
+// `address` gives the URL at a place. Each attempt is made for the place of that moment, which its
+// refusal is then judged by: another attempt may have moved the origin meanwhile.
+HttpCall S3Origin::call_at(std::string what, RequestKind kind,
+                           std::function<std::string(const S3Address&)> url) {
+  const auto asked = std::make_shared<Where>(where_.with([](const Where& w) { return w; }));
   HttpCall call;
-  call.what = name(key);
-  call.make = [this, method, key] {
-    const Where where = where_.with([](const Where& w) { return w; });
-    io::HttpRequest made = request(method, where);
-    made.url = where.address.object(place_.prefix + key);
-    if (method == "HEAD") made.headers.emplace_back("x-amz-checksum-mode", "ENABLED");
+  call.what = what;
+  call.kind = kind;
+  call.make = [this, kind, asked, url = std::move(url)] {
+    *asked = where_.with([](const Where& w) { return w; });
+    io::HttpRequest made = request(kind == RequestKind::kHead ? "HEAD" : "GET", *asked);
+    made.url = url(asked->address);
     return made;
   };
-  call.refused = [this, what = call.what](const auto& answer) { return refused(what, answer); };
+  call.refused = [this, asked, what = std::move(what)](const auto& answer) {
+    return refused(what, *asked, answer);
+  };
   call.disguised = [](std::string_view body) { return parse_s3_error(body).has_value(); };
   return call;
 }
 
-HttpCall S3Origin::list_call(const std::string& token) {
-  HttpCall call = this->call("GET", "");
-  call.make = [this, token] {
-    std::vector<std::pair<std::string, std::string>> query = {
-        {"list-type", "2"}, {"encoding-type", "url"}, {"prefix", place_.prefix}};
-    if (!token.empty()) query.emplace_back("continuation-token", token);
-    const Where where = where_.with([](const Where& w) { return w; });
-    io::HttpRequest made = request("GET", where);
-    made.url = where.address.listing(encode_query(std::move(query)));
-    return made;
-  };
-  return call;
+HttpCall S3Origin::call(RequestKind kind, const std::string& key) {
+  return call_at(name(key), kind, [whole = place_.prefix + key](const S3Address& address) {
+    return address.object(whole);
+  });
 }
 
-Failure S3Origin::refused(const std::string& what, const io::HttpResponse& answer) {
+HttpCall S3Origin::list_call(const std::string& token) {
+  std::vector<std::pair<std::string, std::string>> query = {
+      {"list-type", "2"}, {"encoding-type", "url"}, {"prefix", place_.prefix}};
+  if (!token.empty()) query.emplace_back("continuation-token", token);
+  return call_at(name(""), RequestKind::kList,
+                 [encoded = encode_query(std::move(query))](const S3Address& address) {
+                   return address.listing(encoded);
+                 });
+}
+
+Failure S3Origin::refused(const std::string& what, const Where& asked,
+                          const io::HttpResponse& answer) {
   const bool may_be_elsewhere =
       answer.status == 301 || answer.status == 307 || answer.status == 400 || answer.status == 403;
   const std::string region = may_be_elsewhere ? s3_region_hint(answer) : std::string{};
   if (!region.empty()) {
-    if (auto moving = move(what, region)) return *std::move(moving);
+    const bool redirected = answer.status < 400;
+    if (auto moving = move(what, asked, region, redirected)) return *std::move(moving);
   }
   return s3_refusal(what, answer, client_.wall());
 }
 
 // Nothing when the request was already made for that region: then it was refused for another
 // reason.
-std::optional<Failure> S3Origin::move(const std::string& what, const std::string& region) {
+std::optional<Failure> S3Origin::move(const std::string& what, const Where& asked,
+                                      const std::string& region, bool redirected) {
   const bool can_follow = settings_.endpoint.empty();
   auto address = S3Address::make(settings_.endpoint, region, place_.bucket, settings_.addressing);
   auto elsewhere = [&] {
@@ -114,9 +139,10 @@ std::optional<Failure> S3Origin::move(const std::string& what, const std::string
   };
   if (!address) return Failure{elsewhere()};
   return where_.with([&](Where& where) -> std::optional<Failure> {
+    // Of many first requests one moves the origin; the others only have to be made anew.
+    if (where.moved != asked.moved) return Failure{elsewhere(), RetryClass::kRegion};
     if (where.region == region) {
-      // Another thread has moved it since this request was made, or the hint changes nothing.
-      return where.moved ? std::optional(Failure{elsewhere()}) : std::nullopt;
+      return redirected && where.moved ? std::optional(Failure{elsewhere()}) : std::nullopt;
     }
     if (where.moved) return Failure{elsewhere()};
     where = Where{region, *address, true};
@@ -128,7 +154,6 @@ Status S3Origin::list(const std::function<Status(ListedObject)>& each, std::stop
   std::string token;
   int empty_pages = 0;
   for (;;) {
-    ++client_.lists;
     const HttpCall asked = list_call(token);
     auto answer = client_.fetch(asked, kMaxS3Xml, stop);
     if (!answer) return std::move(answer).error();
@@ -152,8 +177,7 @@ Status S3Origin::list(const std::function<Status(ListedObject)>& each, std::stop
 }
 
 Result<ListedObject> S3Origin::head(const std::string& key, std::stop_token stop) {
-  ++client_.heads;
-  auto answer = client_.fetch(call("HEAD", key), Bytes(0), stop);
+  auto answer = client_.fetch(call(RequestKind::kHead, key), Bytes(0), stop);
   if (!answer) return explain_head(key, std::move(answer).error(), stop);
   const auto size = parse_number(answer->header("content-length"));
   if (!size) return error(Code::kCorrupt, "{}: the store does not tell its size", name(key));
@@ -172,13 +196,12 @@ Result<ListedObject> S3Origin::head(const std::string& key, std::stop_token stop
 // The refusal of a HEAD has no body that could say why: the same question as a GET of one byte has.
 Error S3Origin::explain_head(const std::string& key, Error e, std::stop_token stop) {
   if (e.code != Code::kInvalid && e.code != Code::kDenied && e.code != Code::kNotFound) return e;
-  HttpCall ask = call("GET", key);
+  HttpCall ask = call(RequestKind::kGet, key);
   ask.make = [make = std::move(ask.make)] {
     io::HttpRequest made = make();
     made.headers.emplace_back("Range", "bytes=0-0");
     return made;
   };
-  ++client_.gets;
   auto answer = client_.fetch(ask, kMaxS3Xml, stop);
   return answer ? e : std::move(answer).error();
 }

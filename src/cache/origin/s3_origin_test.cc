@@ -1,5 +1,6 @@
 #include "cache/origin/s3_origin.h"
 
+#include <latch>
 #include <set>
 
 #include "cache/origin/s3_address.h"
@@ -144,6 +145,82 @@ TEST_F(S3OriginTest, TheRegionHintIsFollowedOnce) {
       {.status = 301,
        .body = FakeObjects::error_xml("PermanentRedirect", "<Region>eu-central-1</Region>")}));
   EXPECT_NE(failure("k", 0, 10).message.find("bucket is in eu-central-1"), std::string::npos);
+}
+
+TEST_F(S3OriginTest, AllOfManyFirstRequestsMoveToTheRightRegion) {
+  constexpr int kAtOnce = 8;
+  std::latch all(kAtOnce);  // all are asked of the wrong region before one is answered
+  open_s3([&](const ScriptedRequest& r) {
+    if (r.header("authorization").find("/eu-west-1/") != std::string::npos) return objects.s3(r);
+    all.arrive_and_wait();
+    return ScriptedReply{.status = 400,
+                         .headers = {{"x-amz-bucket-region", "eu-west-1"}},
+                         .body = FakeObjects::error_xml("AuthorizationHeaderMalformed")};
+  });
+  {
+    std::vector<std::jthread> readers;
+    for (int i = 0; i < kAtOnce; ++i) {
+      readers.emplace_back([&] {
+        const auto got = read("k", 0, 10);
+        EXPECT_TRUE(got) << got.error().message;
+      });
+    }
+  }
+  EXPECT_EQ(retries(RetryClass::kRegion), static_cast<std::uint64_t>(kAtOnce));
+}
+
+TEST_F(S3OriginTest, ARefusalInTheRightRegionIsNoMatterOfRegions) {
+  open_s3([&](const ScriptedRequest& r) {
+    const bool right = r.header("authorization").find("/eu-west-1/") != std::string::npos;
+    return ScriptedReply{.status = right ? 403 : 400,
+                         .headers = {{"x-amz-bucket-region", "eu-west-1"}},
+                         .body = FakeObjects::error_xml(right ? "AccessDenied" : "Malformed")};
+  });
+  EXPECT_EQ(failure("k", 0, 10).code, Code::kDenied);
+}
+
+TEST_F(S3OriginTest, RedirectsAreFollowedAndSignedAnewWithinTheStore) {
+  const auto to = [](const io::testing::ScriptedHttp& next, const std::string& host) {
+    return [&next, host](const ScriptedRequest& r) {
+      return ScriptedReply{.status = 307,
+                           .headers = {{"Location", "http://" + host + ":" +
+                                                        std::to_string(next.port()) + r.target}},
+                           .body = FakeObjects::error_xml("TemporaryRedirect")};
+    };
+  };
+  io::testing::ScriptedHttp last([&](const ScriptedRequest& r) { return objects.s3(r); });
+  open_s3(to(last, "127.0.0.1"));  // the same host, another port
+  EXPECT_EQ(*read("k", 2, 5), "23456");
+  const ScriptedRequest own = last.requests().back();
+  EXPECT_EQ(own.header("range"), "bytes=2-6");
+  EXPECT_TRUE(own.header("authorization").starts_with("AWS4-HMAC-SHA256 Credential=AKID/"));
+  EXPECT_NE(own.header("authorization"), server->requests().back().header("authorization"));
+
+  open_s3(to(last, "localhost"));  // another host: it gets no credentials
+  EXPECT_EQ(*read("k", 2, 5), "23456");
+  const ScriptedRequest foreign = last.requests().back();
+  EXPECT_EQ(foreign.header("range"), "bytes=2-6");
+  EXPECT_EQ(foreign.header("authorization"), "");
+  EXPECT_EQ(foreign.header("x-amz-security-token"), "");
+
+  open_s3([&](const ScriptedRequest& r) {
+    return ScriptedReply{.status = 307, .headers = {{"Location", server->url() + r.target}}};
+  });
+  const Error endless = failure("k", 0, 10);
+  EXPECT_NE(endless.message.find("more than 5 times"), std::string::npos) << endless.message;
+  EXPECT_EQ(server->requests().size(), 6u);
+}
+
+TEST(S3Address, KnowsItsOwnHosts) {
+  EXPECT_TRUE(of_same_store("", "b.s3.eu-west-1.amazonaws.com"));
+  EXPECT_TRUE(of_same_store("https://s3.us-east-1.amazonaws.com", "s3.eu-west-1.amazonaws.com"));
+  EXPECT_TRUE(of_same_store("http://store.example:9000/x", "b.store.example"));
+  EXPECT_TRUE(of_same_store("http://[::1]:9000", "[::1]"));
+  EXPECT_FALSE(of_same_store("", "amazonaws.com.evil.example"));
+  EXPECT_FALSE(of_same_store("", "evilamazonaws.com"));
+  EXPECT_FALSE(of_same_store("http://store.example", "s3.amazonaws.com"));
+  EXPECT_FALSE(of_same_store("http://store.example", "evilstore.example"));
+  EXPECT_FALSE(of_same_store("http://0.0.1", "127.0.0.1"));
 }
 
 TEST_F(S3OriginTest, ListingsAreFollowedToTheirEnd) {

@@ -8,6 +8,8 @@
 namespace quiver::cache {
 namespace {
 
+constexpr std::size_t kLongestScheme = 16;
+
 bool unreserved(unsigned char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '.' || c == '_' || c == '~';
@@ -93,6 +95,23 @@ std::string encode_query(std::vector<std::pair<std::string, std::string>> parame
     out += name + '=' + value;
   }
   return out;
+}
+
+std::string with_plain_scheme(std::string url) {
+  const auto end = url.find("://");
+  if (end == url.npos || end > kLongestScheme) return url;
+  std::transform(url.begin(), url.begin() + static_cast<std::ptrdiff_t>(end), url.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return url;
+}
+
+std::string without_credentials(std::string_view url) {
+  const auto scheme = url.find("://");
+  const auto start = scheme == url.npos ? 0 : scheme + 3;
+  const auto at = url.rfind('@');
+  std::string_view rest = url.substr(at == url.npos || at < start ? start : at + 1);
+  rest = rest.substr(0, rest.find_first_of("?#"));
+  return std::string(url.substr(0, start)) + std::string(rest);
 }
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {

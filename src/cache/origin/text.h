@@ -33,6 +33,13 @@ std::int64_t parse_iso_date(std::string_view text);
 // The 32 bytes that S3 gives in base64 as a SHA-256.
 std::optional<Sha256> parse_base64_sha256(std::string_view text);
 
+// A URL for messages: without query and without what may be a user and a password, however they are
+// written: an '@' in the path takes what is before it along.
+std::string without_credentials(std::string_view url);
+
+// "HTTPS://h" → "https://h". What has no scheme stays.
+std::string with_plain_scheme(std::string url);
+
 // All of `text` as a number.
 std::optional<std::uint64_t> parse_number(std::string_view text);
 

@@ -54,6 +54,10 @@ struct EpochOptions {
   bool drop_last = false;
   std::uint32_t first_step = 0;  // steps that were delivered before a resume
   std::vector<ItemId> pads;      // delivered besides, spread uniformly over the positions
+  // Strict: the places of the order that are known to be behind, so that a resume costs the same
+  // wherever it is. What remains of them all the same (batches that were delivered out of order, or
+  // failed) comes last.
+  std::uint32_t first_place = 0;
 };
 
 // `remaining`: what this rank has still to draw. `settled`: resident now (only those in remaining

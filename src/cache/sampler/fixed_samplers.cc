@@ -25,13 +25,13 @@ class StrictSampler final : public FixedSampler {
   StrictSampler(const EpochOptions& options, const ItemSet& remaining, bool shuffle)
       : options_(options),
         remaining_(remaining),
-        order_(shuffle ? std::optional(Permutation(
-                             derive_key(options.seed, options.epoch, Purpose::kStrictOrder),
-                             remaining.size()))
-                       : std::nullopt,
-               remaining),
+        order_(options.first_place == 0
+                   ? SubsetOrder(permutation(options, remaining, shuffle), remaining)
+                   : SubsetOrder(permutation(options, remaining, shuffle), remaining.size(),
+                                 options.first_place)),
         step_(options.first_step),
-        left_(std::uint64_t{remaining.count()} + options.pads.size()) {}
+        left_(std::uint64_t{remaining.count()} + options.pads.size()),
+        unseen_(remaining.count()) {}
 
   bool done() const override {
     return left_ == 0 || (options_.drop_last && left_ < options_.batch_size);
@@ -58,11 +58,16 @@ class StrictSampler final : public FixedSampler {
   }
 
  private:
+  static std::optional<Permutation> permutation(const EpochOptions& options,
+                                                const ItemSet& remaining, bool shuffle) {
+    if (!shuffle) return std::nullopt;
+    return Permutation(derive_key(options.seed, options.epoch, Purpose::kStrictOrder),
+                       remaining.size());
+  }
+
   void look_ahead(std::uint64_t count) const {
-    while (ahead_.size() < count) {
-      const auto id = order_.next(remaining_);
-      if (!id) return;
-      ahead_.push_back(*id);
+    for (; ahead_.size() < count && unseen_ > 0; --unseen_) {
+      ahead_.push_back(order_.next(remaining_).value());
     }
   }
 
@@ -72,6 +77,7 @@ class StrictSampler final : public FixedSampler {
   mutable std::deque<ItemId> ahead_;  // undrawn, before what order_ gives next
   std::uint32_t step_;
   std::uint64_t left_;
+  mutable std::uint32_t unseen_;  // of the remaining, before order_ gave them
   std::size_t pads_given_ = 0;
 };
 

@@ -84,8 +84,8 @@ void strict_resume(benchmark::State& state) {
   const auto delivered = static_cast<std::uint32_t>(state.range(0)) * (kMillion / 100);
   for (std::uint32_t i = 0; i < delivered; ++i) remaining.erase(ItemId(order.at(i)));
   for (auto _ : state) {
-    const auto sampler =
-        make_strict_sampler({.seed = 1, .batch_size = 256, .pads = {}}, remaining, true);
+    const auto sampler = make_strict_sampler(
+        {.seed = 1, .batch_size = 256, .pads = {}, .first_place = delivered}, remaining, true);
     benchmark::DoNotOptimize(sampler->next());
   }
 }

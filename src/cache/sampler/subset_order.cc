@@ -17,6 +17,7 @@ SubsetOrder::SubsetOrder(std::optional<Permutation> order, const ItemSet& initia
   initial.for_each([&](ItemId id) { items.push_back(id.value); });
   std::vector<std::uint32_t> places = items;
   order_->positions_of(places);
+  computed_ = places.size();
   sorted_.reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) sorted_.emplace_back(places[i], ItemId(items[i]));
   std::sort(sorted_.begin(), sorted_.end());
@@ -36,6 +37,7 @@ bool SubsetOrder::ahead(ItemId id) const {
 void SubsetOrder::refill() {
   chunk_at_ = passed_;
   chunk_.resize(std::min(kChunk, size_ - passed_));
+  computed_ += chunk_.size();
   if (order_) return order_->fill(passed_, 1, chunk_);
   for (std::size_t i = 0; i < chunk_.size(); ++i) {
     chunk_[i] = passed_ + static_cast<std::uint32_t>(i);
@@ -51,12 +53,17 @@ std::optional<ItemId> SubsetOrder::next(const ItemSet& members) {
     }
     return std::nullopt;
   }
-  while (passed_ < size_) {
-    if (passed_ >= chunk_at_ + chunk_.size()) refill();
-    const ItemId id(chunk_[passed_++ - chunk_at_]);
-    if (members.contains(id)) return id;
+  for (;;) {
+    while (passed_ < size_) {
+      if (passed_ >= chunk_at_ + chunk_.size()) refill();
+      const ItemId id(chunk_[passed_++ - chunk_at_]);
+      if (members.contains(id)) return id;
+    }
+    if (again_ == 0) return std::nullopt;
+    size_ = std::exchange(again_, 0);
+    passed_ = chunk_at_ = 0;
+    chunk_.clear();
   }
-  return std::nullopt;
 }
 
 }  // namespace quiver::cache

@@ -19,6 +19,13 @@ class SubsetOrder {
  public:
   // `order` nullopt: ascending.
   SubsetOrder(std::optional<Permutation> order, const ItemSet& initial);
+  // Goes round all places, from this one on. For next() alone.
+  SubsetOrder(std::optional<Permutation> order, std::uint32_t size, std::uint32_t first_place)
+      : order_(std::move(order)),
+        size_(size),
+        passed_(first_place),
+        again_(first_place),
+        sparse_(false) {}
 
   // The next item in order that is in `members`, whose initial members were `initial`.
   std::optional<ItemId> next(const ItemSet& members);
@@ -26,6 +33,8 @@ class SubsetOrder {
   bool ahead(ItemId id) const;
   // All places below this one are behind.
   std::uint32_t passed() const { return passed_; }
+  // Places whose items have been computed: what it has cost so far.
+  std::uint64_t computed() const { return computed_; }
 
  private:
   std::uint32_t place_of(ItemId id) const;
@@ -34,6 +43,8 @@ class SubsetOrder {
   std::optional<Permutation> order_;
   std::uint32_t size_;
   std::uint32_t passed_ = 0;
+  std::uint32_t again_ = 0;  // places before the first one, to be passed at the end
+  std::uint64_t computed_ = 0;
   bool sparse_;
   std::vector<std::pair<std::uint32_t, ItemId>> sorted_;  // sparse: (place, item)
   std::size_t cursor_ = 0;                                // sparse: into sorted_

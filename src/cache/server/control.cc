@@ -33,7 +33,7 @@ Duration Control::turn() {
   }
   dispatch();
   evict_done(now);
-  if (context_.store.stats().allocated > limit_) more = shrink(now) || more;
+  if (context_.store.stats().staying() > limit_) more = shrink(now) || more;
   for (DatasetState* dataset : changed_) dataset->view().notify();
   changed_.clear();
   return more ? Duration(0) : std::max(Duration(0), next - context_.clock.now());
@@ -124,10 +124,11 @@ void Control::close_session(std::uint64_t number) {
   reshare();
 }
 
-void Control::leave_jobs(DatasetState& dataset, std::uint64_t session) {
+void Control::leave_jobs(DatasetState& dataset, std::uint64_t session, const LeaveRequest* one) {
   for (auto job = dataset.jobs.begin(); job != dataset.jobs.end();) {
     for (auto rank = job->second.ranks.begin(); rank != job->second.ranks.end();) {
-      if (rank->second.session != session) {
+      const bool named = one == nullptr || (one->job == job->first && one->rank == rank->first);
+      if (rank->second.session != session || !named) {
         ++rank;
         continue;
       }
@@ -220,6 +221,8 @@ Status Control::join(std::uint64_t number, const JoinRequest& request, io::Fd bo
                  format_bytes(job_board_memory(dataset.size())),
                  format_bytes(context_.settings.memory_limit));
   }
+  const LeaveRequest again{request.dataset, request.job, request.rank};
+  leave_jobs(dataset, number, &again);  // whose leave was lost
   const auto known = dataset.jobs.find(request.job);
   if (known == dataset.jobs.end() && dataset.jobs.size() == StagingPlan::kMaxJobs) {
     return error(Code::kNoSpace, "a daemon serves at most {} jobs over one dataset",
@@ -240,6 +243,14 @@ Status Control::join(std::uint64_t number, const JoinRequest& request, io::Fd bo
   dataset.next_look = context_.clock.now();
   reshare();  // twenty steps of one more rank
   return {};
+}
+
+// What is not there, or is another session's, has left as far as this one is concerned.
+void Control::leave(std::uint64_t number, const LeaveRequest& request) {
+  const auto open = dataset_of(number, request.dataset);
+  if (!open) return;
+  leave_jobs(*(*open)->dataset, number, &request);
+  reshare();
 }
 
 Status Control::report(std::uint64_t number, const ReportRequest& request) {

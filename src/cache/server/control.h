@@ -38,6 +38,12 @@ struct WarmProgress {
   bool done = false;
 };
 
+// What a digest brought and no dataset that was opened since has claimed.
+struct Unclaimed {
+  std::uint64_t items = 0;
+  Bytes bytes;
+};
+
 struct ControlContext {
   const Settings& settings;
   Store& store;
@@ -82,6 +88,7 @@ class Control {
   Status room_in_memory(Bytes cost);
   Result<SessionDataset*> dataset_of(std::uint64_t session, std::uint32_t handle);
   Status join(std::uint64_t session, const JoinRequest& request, io::Fd board);
+  void leave(std::uint64_t session, const LeaveRequest& request);
   Status report(std::uint64_t session, const ReportRequest& request);
 
   // control_fetch.cc: single flight
@@ -107,7 +114,8 @@ class Control {
   void rescan();  // items that the store did not show before may be found now
 
   // control_status.cc
-  std::string status_json() const;
+  std::string status_json(const Unclaimed& unclaimed, std::size_t connections) const;
+  bool claimed(const Sha256& hash) const;  // by a dataset that somebody has opened
 
  private:
   struct Waiter {
@@ -137,7 +145,8 @@ class Control {
   void drop_dataset(const Sha256& root);
   bool in_use(const DatasetState& dataset) const;
   Bytes memory() const;
-  void leave_jobs(DatasetState& dataset, std::uint64_t session);
+  // All ranks of the session, or this one.
+  void leave_jobs(DatasetState& dataset, std::uint64_t session, const LeaveRequest* one = nullptr);
 
   // control_fetch.cc
   void want(DatasetState& dataset, ItemId id, Waiter waiter);
@@ -183,7 +192,7 @@ class Control {
   void evict_done(Instant now);
   bool evict_one();
   bool dismiss_guests();
-  bool evict_segment(SegmentId id);
+  void evict_segment(SegmentId id);
   enum class Needed { kNothing, kSome, kAll };
   Needed needed(SegmentId id);
   const DatasetState* keeper_of(const Sha256& hash) const;

@@ -10,6 +10,12 @@ namespace quiver::cache {
 // True when the directory had been removed and was made anew. The store says so in its log.
 bool Control::check_directory(Instant now) {
   const auto recreated = context_.store.recreate_if_gone();
+  if (!recreated && recreated.error().code == Code::kUnavailable) {
+    log(context_.log, LogLevel::kWarning, "leaving the directory to another daemon: {}",
+        recreated.error().message);
+    stop();
+    return false;
+  }
   if (!recreated) disk_trouble(recreated.error());
   if (!recreated || !*recreated) return false;
   recreated_ = now;

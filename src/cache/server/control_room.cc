@@ -36,7 +36,7 @@ void Control::reshare() {
                         .last_used = dataset->last_used});
   }
   // What the store needs for itself, and what it sets aside while a segment begins.
-  Bytes reserve = context_.store.stats().allocated;
+  Bytes reserve = context_.store.stats().staying();
   for (const SegmentInfo& segment : context_.store.segments()) {
     reserve -= std::min(reserve, segment.allocated);
   }
@@ -76,7 +76,7 @@ void Control::evict_done(Instant now) {
   for (const SegmentId id : done) evict_segment(id);
 }
 
-bool Control::evict_segment(SegmentId id) {
+void Control::evict_segment(SegmentId id) {
   for (const Sha256& hash : context_.store.items_of(id)) {
     for (auto& [root, dataset] : datasets_) {
       if (dataset->withdraw(hash, id, holds_) != 0) changed_.insert(dataset.get());
@@ -87,9 +87,7 @@ bool Control::evict_segment(SegmentId id) {
   moving_.erase(id);
   rescued_.erase(id);
   needed_.erase(id);
-  const auto freed = context_.store.evict(id);
-  if (!freed) log(context_.log, LogLevel::kWarning, "evicting: {}", freed.error().message);
-  return freed.has_value();
+  context_.store.evict(id);
 }
 
 Control::Needed Control::needed(SegmentId id) {
@@ -152,8 +150,8 @@ bool Control::evict_one() {
   for (const Needed most : {Needed::kNothing, Needed::kSome}) {
     for (const Victim& victim : victims) {
       if (victim.rank > 0 && needed(victim.id) != most) continue;
-      if (const auto lane = context_.store.lane_of(victim.id)) context_.store.seal(*lane);
-      if (evict_segment(victim.id)) return true;
+      evict_segment(victim.id);
+      return true;
     }
   }
   return false;
@@ -162,7 +160,7 @@ bool Control::evict_one() {
 // The limit has become less than what there is: at a start, or because others fill the disk. True
 // when there is more to evict, after others have had a turn.
 bool Control::shrink(Instant now) {
-  while (context_.store.stats().allocated > limit_) {
+  while (context_.store.stats().staying() > limit_) {
     if (!evict_one() && !(dismiss_guests() && evict_one())) return false;
     if (context_.clock.now() - now > limits::kShrinkAtOnce) return true;
   }
@@ -192,11 +190,11 @@ Status Control::make_room(Bytes length) {
     const StoreStats now = context_.store.stats();
     // With room in the budget it is the disk that is full: something has to go all the same.
     // A little more than this one needs, for those that come at the same time.
-    if (now.allocated + need * 2 <= now.limit && freed) return {};
+    if (now.staying() + need * 2 <= now.limit && freed) return {};
     freed = evict_one() || (dismiss_guests() && evict_one());
   } while (freed);
   const StoreStats now = context_.store.stats();
-  if (now.allocated + need <= now.limit) return {};
+  if (now.staying() + need <= now.limit) return {};
   return error(Code::kNoSpace, "the cache is full ({} of {}) with what is in use; raise disk_limit",
                format_bytes(now.allocated), format_bytes(now.limit));
 }
@@ -213,8 +211,7 @@ EvictReply Control::evict(const std::string& public_id) {
                            [&](const Sha256& hash) { return !named->entries(hash).empty(); });
     }
     if (!chosen) continue;
-    context_.store.seal(segment.lane);
-    if (!evict_segment(segment.id)) continue;
+    evict_segment(segment.id);
     reply.bytes += segment.allocated.value;
     groups.insert(segment.lane.group);
   }

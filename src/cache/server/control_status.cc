@@ -1,4 +1,5 @@
 // What the daemon tells of itself: no roots, hashes, URLs or credentials, only public ids.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cache/server/control.h"
@@ -43,6 +44,8 @@ Json dataset_json(DatasetState& dataset) {
           {"bytes_here", dataset.bytes_here().value},
           {"pinned_items", dataset.pinned().items.count()},
           {"pinned_bytes", dataset.pinned().bytes.value},
+          {"pinned_items_here", dataset.pinned_here()},
+          {"pinned_bytes_here", dataset.pinned_bytes_here().value},
           {"share", dataset.share().value},
           {"window", dataset.window().value},
           {"staged", dataset.plan().held().value},
@@ -57,7 +60,12 @@ Json dataset_json(DatasetState& dataset) {
 
 }  // namespace
 
-std::string Control::status_json() const {
+bool Control::claimed(const Sha256& hash) const {
+  return std::any_of(datasets_.begin(), datasets_.end(),
+                     [&](const auto& entry) { return !entry.second->entries(hash).empty(); });
+}
+
+std::string Control::status_json(const Unclaimed& unclaimed, std::size_t connections) const {
   const StoreStats store = context_.store.stats();
   const std::string reason = trouble();
   Json datasets = Json::array();
@@ -65,7 +73,7 @@ std::string Control::status_json() const {
   // What lies on disk for datasets that nobody has opened yet.
   std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> others;
   for (const SegmentInfo& segment : context_.store.segments()) {
-    if (dataset_named(segment.lane.group) != nullptr) continue;
+    if (segment.lane.group == "incoming" || dataset_named(segment.lane.group) != nullptr) continue;
     others[segment.lane.group].first += segment.items;
     others[segment.lane.group].second += segment.data.value;
   }
@@ -92,8 +100,10 @@ std::string Control::status_json() const {
         {"suspect", store.suspect.value}}},
       {"memory", {{"limit", context_.settings.memory_limit.value}, {"used", memory().value}}},
       {"sessions", sessions_.size()},
+      {"connections", {{"limit", context_.settings.max_connections}, {"used", connections}}},
       {"fetches", {{"running", in_pool_}, {"queued", directed_.size() + staged_.size()}}},
       {"datasets", std::move(datasets)},
+      {"unclaimed", {{"items", unclaimed.items}, {"bytes", unclaimed.bytes.value}}},
       {"state", reason.empty() ? "ok" : "degraded"},
       {"reason", reason}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);

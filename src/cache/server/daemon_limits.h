@@ -12,10 +12,12 @@ namespace quiver::cache::limits {
 inline constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
 inline constexpr Duration kLookBusy = std::chrono::milliseconds(50);  // at boards, with work to do
 inline constexpr Duration kLookIdle = std::chrono::seconds(1);        // when everything is here
+inline constexpr Duration kEvictionWait = std::chrono::seconds(10);   // of who asked for one
 inline constexpr Duration kEvictEvery = std::chrono::milliseconds(20);
 inline constexpr Duration kRoomPause = std::chrono::milliseconds(20);  // of a fetch without room
 inline constexpr int kRoomTries = 100;
 inline constexpr int kMoveTries = 4;
+inline constexpr Duration kSocketLook = std::chrono::seconds(1);
 inline constexpr Duration kKeepUnused = std::chrono::seconds(60);  // a dataset without a session
 inline constexpr Duration kBuildWait = std::chrono::seconds(60);  // for another's look at a dataset
 inline constexpr Duration kRememberFailure = std::chrono::seconds(5);
@@ -27,8 +29,9 @@ inline constexpr std::uint32_t kQueuedFetches = 1u << 16;  // directed ones, of 
 inline constexpr std::uint32_t kRememberedFailures = 4096;
 inline constexpr std::uint32_t kMovesAtOnce = 64;     // from staging to what is pinned
 inline constexpr std::uint64_t kFetchMemoryPart = 4;  // of memory_limit: what is being fetched
-inline constexpr Bytes kKeptBuffer = Bytes(8 << 20);  // of a fetching thread, between two items
-inline constexpr Bytes kMemoryPerItem = Bytes(54);    // of the store's catalog
+// Of memory_limit: what all fetching threads keep for the next item, and what is being inserted.
+inline constexpr std::uint64_t kKeptBuffersPart = 16, kInsertMemoryPart = 16;
+inline constexpr Bytes kMemoryPerItem = Bytes(54);                   // of the store's catalog
 inline constexpr Duration kTroublePasses = std::chrono::seconds(5);  // without another failure
 inline constexpr Duration kWarnAgain = std::chrono::minutes(1);      // of the same disk
 inline constexpr Duration kShrinkAtOnce =

@@ -8,8 +8,8 @@
 
 namespace quiver::cache {
 
-FetchPool::FetchPool(int threads, Store& store, EventQueue& events)
-    : store_(store), events_(events) {
+FetchPool::FetchPool(int threads, Bytes kept_buffer, Store& store, EventQueue& events)
+    : kept_buffer_(kept_buffer), store_(store), events_(events) {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this, i](std::stop_token stop) {
       io::name_this_thread(fmt::format("fetch-{}", i));
@@ -45,7 +45,7 @@ void FetchPool::work(std::stop_token stop) {
     } else {
       bring(task, buffer, stop);
     }
-    if (buffer.size() > limits::kKeptBuffer.value) buffer = {};
+    if (buffer.size() > kept_buffer_.value) buffer = {};
   }
 }
 

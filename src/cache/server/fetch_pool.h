@@ -29,15 +29,14 @@ struct FetchTask {
   Bytes segment_limit;
 };
 
-// Owns `threads` named threads, each with one buffer that it reuses. Each reads a task's bytes,
-// compares them with the hash, appends them to the store and tells the control thread how it went.
-// What is submitted is bounded by the control thread, in number and in bytes.
-// Threads: submit() and waiting() from any; stop() once.
-// Failure: every task ends in exactly one Control::fetched or Control::moved, also at a stop
-// (kCancelled).
+// Owns `threads` named threads, each with one buffer that it reuses up to `kept_buffer` bytes. Each
+// reads a task's bytes, compares them with the hash, appends them to the store and tells the
+// control thread how it went. What is submitted is bounded by the control thread, in number and in
+// bytes. Threads: submit() and waiting() from any; stop() once. Failure: every task ends in exactly
+// one Control::fetched or Control::moved, also at a stop (kCancelled).
 class FetchPool {
  public:
-  FetchPool(int threads, Store& store, EventQueue& events);
+  FetchPool(int threads, Bytes kept_buffer, Store& store, EventQueue& events);
   ~FetchPool() { stop(); }
 
   void submit(FetchTask task);
@@ -51,6 +50,7 @@ class FetchPool {
                             std::stop_token stop);
   Result<StoredAt> keep(const FetchTask& task, const VerifiedItem& item, std::stop_token stop);
 
+  const Bytes kept_buffer_;
   Store& store_;
   EventQueue& events_;
   Guarded<std::deque<FetchTask>> tasks_;

@@ -6,11 +6,7 @@ namespace quiver::cache {
 // A greeting without a token opens a session; with one it joins that.
 Result<rpc::Reply> handle_hello(const RequestContext& context, rpc::Peer& peer,
                                 rpc::Message& request) {
-  if (peer.credentials.uid != context.options.uid) {
-    return error(Code::kDenied,
-                 "this daemon serves user {} only, not {}; use a cache directory of your own",
-                 context.options.uid, peer.credentials.uid);
-  }
+  if (Status ours = check_user(context, peer); !ours) return std::move(ours).error();
   if (peer.session.has_value()) return error(Code::kInvalid, "a connection says hello once");
   const HelloRequest hello = TRY(decode<HelloRequest>(request.payload));
   if (hello.protocol != kProtocolVersion) {

@@ -22,6 +22,18 @@ Result<rpc::Reply> handle_join(const RequestContext& context, ConnectionState& c
   return reply;
 }
 
+// A rank that ends before its session does: its board goes, and its place is free.
+Result<rpc::Reply> handle_leave(const RequestContext& context, ConnectionState& connection,
+                                rpc::Message& request) {
+  const LeaveRequest leave = TRY(decode<LeaveRequest>(request.payload));
+  const Status left = context.events.ask([&](Control& control) -> Status {
+    control.leave(connection.session, leave);
+    return {};
+  });
+  if (!left) return left.error();
+  return rpc::Reply{};
+}
+
 // How the job fares, for status.
 Result<rpc::Reply> handle_report(const RequestContext& context, ConnectionState& connection,
                                  rpc::Message& request) {

@@ -97,8 +97,9 @@ Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& c
     open.origin.rate_limit = most;
   }
   const auto& env = context.environment;
-  std::shared_ptr<Origin> origin = TRY(
-      open_origin(open.origin, OriginContext{env.files, env.http, env.clock, connection.session}));
+  std::shared_ptr<Origin> origin = TRY(open_origin(
+      open.origin,
+      OriginContext{env.files, env.http, env.clock, connection.session, {}, &context.paces}));
   const BuildTurn turn = TRY(BuildTurn::take(context, open.root, stop));
   const Look look = TRY(context.events.ask([&](Control& control) -> Result<Look> {
     if (control.manifest_of(open.root) != nullptr) return Look{true, 0};

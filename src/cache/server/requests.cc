@@ -10,10 +10,18 @@ Result<io::Fd> duplicate(int fd) {
   return io::Fd(copy);
 }
 
+Status check_user(const RequestContext& context, const rpc::Peer& peer) {
+  if (peer.credentials.uid == context.options.uid) return {};
+  return error(Code::kDenied,
+               "this daemon serves user {} only, not {}; use a cache directory of your own",
+               context.options.uid, peer.credentials.uid);
+}
+
 Result<rpc::Reply> handle_request(const RequestContext& context, rpc::Peer& peer,
                                   rpc::Message& request) {
   const auto type = static_cast<Request>(request.type);
   if (type == Request::kHello) return handle_hello(context, peer, request);
+  if (type == Request::kStop) return handle_stop(context, peer);
   auto* connection = std::any_cast<ConnectionState>(&peer.session);
   if (connection == nullptr) return error(Code::kInvalid, "the first message must be a hello");
   switch (type) {
@@ -21,12 +29,18 @@ Result<rpc::Reply> handle_request(const RequestContext& context, rpc::Peer& peer
       return handle_open(context, *connection, request, peer.stop);
     case Request::kJoin:
       return handle_join(context, *connection, request);
+    case Request::kLeave:
+      return handle_leave(context, *connection, request);
     case Request::kSegments:
       return handle_segments(context, *connection, request);
     case Request::kFetch:
       return handle_fetch(context, *connection, request, peer.stop);
     case Request::kInsert:
       return handle_insert(context, request);
+    case Request::kInsertPart:
+      return handle_insert_part(context, *connection, request);
+    case Request::kDamaged:
+      return handle_damaged(context, *connection, request, peer.stop);
     case Request::kReport:
       return handle_report(context, *connection, request);
     case Request::kStatus:
@@ -36,7 +50,6 @@ Result<rpc::Reply> handle_request(const RequestContext& context, rpc::Peer& peer
     case Request::kEvict:
       return handle_evict(context, request);
     case Request::kStop:
-      return handle_stop(context);
     case Request::kHello:
       break;
   }

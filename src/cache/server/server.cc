@@ -16,20 +16,27 @@ struct Daemon::Parts {
       : options(std::move(o)),
         environment(e),
         store(std::move(s)),
-        pool(options.settings.fetch_concurrency, *store, events),
+        pool(options.settings.fetch_concurrency,
+             Bytes(options.settings.memory_limit.value / limits::kKeptBuffersPart /
+                   static_cast<std::uint64_t>(options.settings.fetch_concurrency)),
+             *store, events),
         control(ControlContext{options.settings, *store, pool, e.files, e.clock, e.log, disk_limit,
                                options.cache_directory, kSoftware, options.pid}),
-        requests{options, environment, *store, events, building} {}
+        requests{options, environment, *store, events, building, server, checking, paces} {}
 
   const DaemonOptions options;
   const DaemonEnvironment environment;
   const std::unique_ptr<Store> store;
   EventQueue events;
   Guarded<std::set<Sha256>> building;
+  Guarded<bool> checking{false};
+  OriginPaces paces{environment.clock};
   FetchPool pool;
   Control control;
   const RequestContext requests;
   std::unique_ptr<rpc::Server> server;
+  io::FileInfo socket;  // as it was bound
+  Instant next_socket_look{}, next_socket_warning{};
 };
 
 Result<Bytes> disk_limit_of(const Settings& settings, const std::string& directory,
@@ -73,10 +80,16 @@ Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options,
                                              environment.files, store->stats().allocated));
   store->set_disk_limit(disk_limit);
   auto listener = TRY(io::UnixListener::bind(options.socket_path, 0600));
+  const io::FileInfo socket = TRY(environment.files.stat(options.socket_path));
   auto parts =
       std::make_unique<Parts>(std::move(options), environment, std::move(store), disk_limit);
+  parts->socket = socket;
   rpc::ServerOptions server_options;
   server_options.thread_name = "rpc";
+  server_options.payload_memory =
+      Bytes(parts->options.settings.memory_limit.value / limits::kInsertMemoryPart);
+  server_options.max_connections =
+      static_cast<std::size_t>(parts->options.settings.max_connections);
   parts->server = std::make_unique<rpc::Server>(
       std::move(listener), server_options, environment.clock, environment.log,
       [p = parts.get()](rpc::Peer& peer, rpc::Message& request) {
@@ -112,6 +125,34 @@ void scrub(Store& store, EventQueue& events, const Clock& clock, LogSink& sink,
 
 }  // namespace
 
+// Where the socket was removed, alone or with its directory, nobody would find this daemon: it
+// listens there anew. Where another daemon does already, this one is not needed any more.
+void Daemon::look_at_socket() {
+  Parts& p = *parts_;
+  const Instant now = p.environment.clock.now();
+  if (now < p.next_socket_look) return;
+  p.next_socket_look = now + limits::kSocketLook;
+  const std::string& path = p.options.socket_path;
+  auto found = p.environment.files.stat(path);
+  if (found ? found->inode == p.socket.inode && found->device == p.socket.device
+            : found.error().code != Code::kNotFound) {
+    return;
+  }
+  auto listener = io::UnixListener::bind(path, 0600);
+  if (listener) found = p.environment.files.stat(path);
+  if (listener && found) {
+    p.server->listen_on(*std::move(listener));
+    p.socket = *found;
+    log(p.environment.log, LogLevel::kWarning, "the socket '{}' was removed; listening anew", path);
+    return;
+  }
+  const Error why = listener ? std::move(found).error() : std::move(listener).error();
+  if (why.code == Code::kInvalid) p.control.stop();
+  if (now < p.next_socket_warning) return;
+  p.next_socket_warning = now + limits::kWarnAgain;
+  log(p.environment.log, LogLevel::kWarning, "the socket '{}' was removed: {}", path, why.message);
+}
+
 // One that never ran may have let somebody in, who must not wait for ever.
 Daemon::~Daemon() {
   parts_->events.close();
@@ -127,6 +168,7 @@ Status Daemon::run_until_stopped(std::stop_token stop) {
     });
     while (!stop.stop_requested() && !p.control.stopping() && !p.control.idle(idle)) {
       handle(p.events.take(stop, p.control.turn()), p.control);
+      look_at_socket();
     }
   }
   // Whoever is being answered may still need the control thread, and so may a fetching thread.

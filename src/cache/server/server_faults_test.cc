@@ -12,6 +12,7 @@
 namespace quiver::cache {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::DaemonTest;
 using testing::RawClient;
 using testing::TestData;
@@ -46,26 +47,72 @@ class ServerFaults : public DaemonTest {
   TestData data;
 };
 
-TEST_F(ServerFaults, RightBytesThatAreInsertedReplaceADamagedCopy) {
+TEST_F(ServerFaults, ACopyThatIsSaidToBeDamagedIsLookedAtAndReplaced) {
   start();
   RawClient client(socket());
   ASSERT_TRUE(client.open(data));
   ASSERT_TRUE(client.fetch({1, 2}));
-  const auto insert = [&](std::uint32_t item) {
-    const auto& bytes = data.contents[item];
-    return client.call<InsertReply>(Request::kInsert,
-                                    InsertRequest{sha256(as_bytes(bytes)), bytes});
+  const auto is_gone = [&](std::uint32_t item, const ViewWord& word) {
+    const auto reply = client.call<DamagedReply>(
+        Request::kDamaged, DamagedRequest{0, item, word.segment().value, word.offset()});
+    EXPECT_TRUE(reply) << reply.error().message;
+    return reply && reply->gone;
   };
   const ViewWord before = client.view->word(ItemId(1)), sound = client.view->word(ItemId(2));
   damage(client, 1, cache());
-  ASSERT_TRUE(insert(1)->kept);
-  EXPECT_TRUE(
-      eventually([&] { return client.read(1, data.contents[1].size()) == data.contents[1]; }));
-  EXPECT_NE(client.view->word(ItemId(1)), before);
+  EXPECT_TRUE(is_gone(1, before));
   EXPECT_EQ(status(client)["disk"]["quarantined"], 1);
-  ASSERT_TRUE(insert(2)->kept);  // one that is right stays where it is
+  ASSERT_TRUE(client.fetch({1}));
+  EXPECT_NE(client.view->word(ItemId(1)), before);
+  EXPECT_EQ(client.read(1, data.contents[1].size()), data.contents[1]);
+  EXPECT_TRUE(is_gone(1, before)) << "that copy is, the new one is not looked at";
+  EXPECT_FALSE(is_gone(2, sound)) << "one that is right stays where it is";
   EXPECT_EQ(client.view->word(ItemId(2)), sound);
   EXPECT_EQ(status(client)["disk"]["quarantined"], 1);
+  EXPECT_EQ(
+      client.call<DamagedReply>(Request::kDamaged, DamagedRequest{0, 99999, 1, 0}).error().code,
+      Code::kInvalid);
+}
+
+TEST_F(ServerFaults, AStopNeedsNoHello) {
+  start();
+  auto connection = rpc::Connection::connect(socket(), RawClient::soon());
+  ASSERT_TRUE(connection);
+  const auto status_first =
+      (*connection)->call(static_cast<std::uint16_t>(Request::kStatus), {}, {}, RawClient::soon());
+  EXPECT_EQ(status_first.error().code, Code::kInvalid);
+  EXPECT_TRUE(
+      (*connection)->call(static_cast<std::uint16_t>(Request::kStop), {}, {}, RawClient::soon()));
+  thread.join();
+}
+
+TEST_F(ServerFaults, ASocketThatWasRemovedIsThereAgain) {
+  start();
+  RawClient client(socket());
+  ASSERT_TRUE(client.open(data));
+  for (const std::string& what : {socket(), cache()}) {
+    std::filesystem::remove_all(what);
+    if (what == cache()) std::filesystem::remove(socket());
+    EXPECT_TRUE(eventually(
+        [&] { return rpc::Connection::connect(socket(), RawClient::soon()).has_value(); }));
+    RawClient another(socket());
+    EXPECT_TRUE(another.open(data));
+    EXPECT_TRUE(client.fetch({3})) << "who was connected stays so";
+  }
+}
+
+TEST_F(ServerFaults, ADaemonWhoseDirectoryAnotherHasTakenLeaves) {
+  start();
+  RawClient client(socket());
+  ASSERT_TRUE(client.hello);
+  std::filesystem::remove_all(cache());
+  StoreOptions options;
+  options.directory = cache();
+  options.disk_limit = 64_MiB;
+  options.boot_id = boot_id;
+  const auto other = Store::open(options, files, clock, sink);
+  if (!other) GTEST_SKIP() << "the daemon was faster";
+  thread.join();  // run_until_stopped() returns
 }
 
 TEST_F(ServerFaults, AStartWithASmallerLimitEvictsDownToIt) {
@@ -273,6 +320,34 @@ TEST_F(ServerFaults, WhatIsBeingFetchedIsBoundedByMemoryLimit) {
     return now["datasets"][0]["items_here"] == 6;
   }));
   EXPECT_LT(most, 4'000'000u);
+}
+
+// Neither an eviction nor a write that the disk is slow about stops the heartbeat or the answers.
+TEST_F(ServerFaults, ADiskThatStallsHoldsUpOnlyWhoWritesToIt) {
+  settings.disk_limit.size = Bytes(1'500'000);
+  start();
+  RawClient client(socket()), evicting(socket()), fetching(socket());
+  ASSERT_TRUE(client.open(data));
+  ASSERT_TRUE(fetching.open(data));
+  ASSERT_TRUE(client.fetch(numbers(0, 30)));
+  faulty.add({.op = io::FileOp::kTruncate, .path = "/segments/", .times = 3, .stall = 3000ms});
+  faulty.add({.op = io::FileOp::kPwrite, .path = "/segments/", .times = 4, .stall = 3000ms});
+  std::jthread fetch([&] { EXPECT_TRUE(fetching.fetch(numbers(30, 50))); });
+  std::this_thread::sleep_for(100ms);  // some are being written
+  std::jthread evict(
+      [&] { EXPECT_TRUE(evicting.call<EvictReply>(Request::kEvict, EvictRequest{})); });
+  Duration longest{}, oldest{};
+  for (const Instant until = clock.now() + 2500ms; clock.now() < until;) {
+    const Instant asked = clock.now();
+    EXPECT_EQ(status(client)["sessions"], 3);
+    longest = std::max(longest, clock.now() - asked);
+    oldest = std::max(oldest, clock.now() - client.view->heartbeat());
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_GE(faulty.injected(), 2u);
+  EXPECT_LT(longest, 200ms);
+  EXPECT_LT(oldest, 400ms) << "clients leave after a second";
+  faulty.clear();
 }
 
 TEST_F(ServerFaults, AnotherUserIsRefused) {

@@ -27,6 +27,7 @@ Status BootFile::begin(const std::string& boot_id, std::uint32_t above_all_segme
   } else {
     now.suspect_below = last->suspect_below;
   }
+  was_clean_ = last && last->clean;
   next_ = std::max(above_all_segments, last ? last->next_segment : 0);
   if (next_ >= kStartAnew) next_ = 0;
   now.next_segment = next_ + kBatch;
@@ -36,6 +37,11 @@ Status BootFile::begin(const std::string& boot_id, std::uint32_t above_all_segme
 std::uint32_t BootFile::suspect_below() const {
   std::lock_guard lock(busy_);
   return state_.suspect_below;
+}
+
+bool BootFile::was_clean() const {
+  std::lock_guard lock(busy_);
+  return was_clean_;
 }
 
 Result<SegmentId> BootFile::next_number() {

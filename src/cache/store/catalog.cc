@@ -64,6 +64,7 @@ void Catalog::set_allocated(SegmentId id, Bytes bytes) {
   const auto it = segments_.find(id.value);
   if (it == segments_.end()) return;
   allocated_ = allocated_ - it->second.allocated + bytes;
+  if (it->second.leaving) leaving_ = leaving_ - it->second.allocated + bytes;
   it->second.allocated = bytes;
 }
 
@@ -84,15 +85,25 @@ void Catalog::set_sealed(SegmentId id) {
   it->second.rows.shrink_to_fit();
 }
 
+void Catalog::set_lane(SegmentId id, const Lane& lane) {
+  const auto it = segments_.find(id.value);
+  if (it != segments_.end()) it->second.lane = lane;
+}
+
 std::optional<Lane> Catalog::lane_of(SegmentId id) const {
   const auto it = segments_.find(id.value);
-  if (it == segments_.end()) return std::nullopt;
+  if (it == segments_.end() || it->second.evicting || it->second.unusable) return std::nullopt;
   return it->second.lane;
 }
 
-bool Catalog::begin_evict(SegmentId id) {
+bool Catalog::is_open(SegmentId id) const {
   const auto it = segments_.find(id.value);
-  if (it == segments_.end() || it->second.evicting) return false;
+  return it != segments_.end() && it->second.open;
+}
+
+std::optional<Bytes> Catalog::begin_evict(SegmentId id) {
+  const auto it = segments_.find(id.value);
+  if (it == segments_.end() || it->second.evicting || it->second.unusable) return std::nullopt;
   Segment& segment = it->second;
   for (std::uint32_t i = 0; i < segment.rows.size(); ++i) kill({id.value, i});
   CHECK(segment.live == 0 && segment.suspect == 0);
@@ -100,22 +111,61 @@ bool Catalog::begin_evict(SegmentId id) {
   segment.end = 0;
   segment.open = false;
   segment.evicting = true;
+  ++evicting_;
+  set_leaving(id, true);
+  return segment.allocated;
+}
+
+bool Catalog::set_leaving(SegmentId id, bool leaving) {
+  const auto it = segments_.find(id.value);
+  if (it == segments_.end() || it->second.leaving == leaving) return false;
+  it->second.leaving = leaving;
+  leaving_ = leaving ? leaving_ + it->second.allocated : leaving_ - it->second.allocated;
   return true;
 }
 
-void Catalog::abandon_evict(SegmentId id) {
+void Catalog::remove_segment(SegmentId id) {
   const auto it = segments_.find(id.value);
-  if (it != segments_.end()) it->second.evicting = false;
+  if (it == segments_.end()) return;
+  CHECK(it->second.live == 0 && it->second.suspect == 0);
+  set_leaving(id, false);
+  evicting_ -= it->second.evicting ? 1 : 0;
+  unusable_ -= it->second.unusable ? 1 : 0;
+  allocated_ -= it->second.allocated;
+  segments_.erase(it);
+  dirty_.erase(id.value);
 }
 
-Bytes Catalog::remove_segment(SegmentId id) {
-  const auto it = segments_.find(id.value);
-  if (it == segments_.end()) return Bytes();
-  const Bytes freed = it->second.allocated;
-  CHECK(it->second.live == 0 && it->second.suspect == 0);
-  allocated_ -= freed;
-  segments_.erase(it);
-  return freed;
+void Catalog::add_unusable(SegmentId id, Bytes allocated) {
+  add_segment(id, Lane{}, false);
+  segments_.at(id.value).unusable = true;
+  ++unusable_;
+  set_allocated(id, allocated);
+}
+
+std::size_t Catalog::clear() {
+  const std::size_t listed = segments().size();
+  while (!segments_.empty()) {
+    const SegmentId id(segments_.begin()->first);
+    begin_evict(id);
+    remove_segment(id);
+  }
+  return listed;
+}
+
+void Catalog::mark_dirty(SegmentId id) {
+  if (segments_.contains(id.value)) dirty_.insert(id.value);
+}
+
+std::vector<SegmentId> Catalog::take_dirty(bool open_ones) {
+  std::vector<SegmentId> taken;
+  std::erase_if(dirty_, [&](std::uint32_t number) {
+    const Segment& segment = segments_.at(number);
+    if (segment.open && !open_ones) return false;
+    if (!segment.evicting) taken.emplace_back(number);
+    return true;
+  });
+  return taken;
 }
 
 std::optional<StoredAt> Catalog::add_item(SegmentId id, const IndexRow& row) {
@@ -125,6 +175,7 @@ std::optional<StoredAt> Catalog::add_item(SegmentId id, const IndexRow& row) {
   CHECK(row.offset == segment.end && segment.rows.size() < kMaxRows);
   const auto earlier = find(row.hash);
   segment.end = row.offset + row.length;
+  dirty_.insert(id.value);
   segment.rows.push_back(
       make_row(row.hash, row.checksum, segment.end, earlier ? State::kDead : State::kLive));
   if (earlier) return earlier;
@@ -271,6 +322,7 @@ std::vector<SegmentInfo> Catalog::segments() const {
   std::vector<SegmentInfo> all;
   all.reserve(segments_.size());
   for (const auto& [id, s] : segments_) {
+    if (s.evicting || s.unusable) continue;
     all.push_back({SegmentId(id), s.lane, Bytes(s.end), s.allocated, s.live + s.suspect, s.open});
   }
   std::ranges::sort(all, {}, &SegmentInfo::id);
@@ -293,7 +345,9 @@ StoreStats Catalog::stats() const {
   stats.allocated = allocated();
   stats.limit = limit_;
   stats.items = table_.size();
-  stats.segments = segments_.size();
+  stats.leaving = leaving_;
+  stats.segments = segments_.size() - evicting_ - unusable_;
+  stats.unusable = unusable_;
   stats.quarantined = quarantined_;
   stats.suspect = Bytes(suspect_bytes_);
   return stats;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -36,12 +37,23 @@ class Catalog {
   void set_allocated(SegmentId id, Bytes bytes);
   Bytes allocated_of(SegmentId id) const;
   void set_sealed(SegmentId id);
+  void set_lane(SegmentId id, const Lane& lane);
   std::optional<Lane> lane_of(SegmentId id) const;
-  // Its items are no longer found; it stays in the books until remove_segment. False when it is not
-  // there or somebody else is at it.
-  bool begin_evict(SegmentId id);
-  void abandon_evict(SegmentId id);    // it stays, empty: to be tried again
-  Bytes remove_segment(SegmentId id);  // what it had allocated
+  bool is_open(SegmentId id) const;
+  // Its items are no longer found and it is listed no more, but it stays in the books until
+  // remove_segment; what it has allocated then counts as leaving. Nullopt when it is not there or
+  // is leaving already.
+  std::optional<Bytes> begin_evict(SegmentId id);
+  // False: its eviction failed, it stays for now. Returns whether that is news.
+  bool set_leaving(SegmentId id, bool leaving);
+  void remove_segment(SegmentId id);
+  // A segment whose files are there and cannot be read now: counted, and never touched.
+  void add_unusable(SegmentId id, Bytes allocated);
+  std::size_t clear();  // all segments; returns how many had been listed
+
+  // What was written and is perhaps not on the disk itself yet.
+  void mark_dirty(SegmentId id);
+  std::vector<SegmentId> take_dirty(bool open_ones);  // they are not dirty from then on
 
   // An item was written at the end of the segment. Returns where it is to be found: elsewhere, when
   // another writer was faster (the row is then dead); nullopt when the segment has gone.
@@ -94,7 +106,7 @@ class Catalog {
     std::uint64_t end = 0;  // of the last row
     std::uint32_t live = 0, suspect = 0;
     std::uint32_t scrubbed = 0;  // rows that take_suspects has handed out
-    bool open = false, evicting = false;
+    bool open = false, evicting = false, leaving = false, unusable = false;
   };
 
   static Row make_row(const Sha256& hash, std::uint32_t checksum, std::uint64_t end, State state);
@@ -114,7 +126,9 @@ class Catalog {
   ItemTable table_;
   std::unordered_map<std::uint32_t, Segment> segments_;
   std::deque<SegmentId> to_scrub_;
-  Bytes limit_, allocated_, reserved_, overhead_;
+  std::set<std::uint32_t> dirty_;
+  Bytes limit_, allocated_, reserved_, overhead_, leaving_;
+  std::size_t evicting_ = 0, unusable_ = 0;
   std::uint64_t quarantined_ = 0, suspect_rows_ = 0, suspect_bytes_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -17,9 +18,15 @@ constexpr Bytes kMarkerLimit{4096};
 // Marker, boot file, the boot file's successor while it is written.
 constexpr std::uint64_t kSmallFiles = 3;
 constexpr int kLockTries = 8;
+constexpr std::uint32_t kOthersMayWrite = S_IWGRP | S_IWOTH;
+constexpr int kAsDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
 
 bool is_leftover(std::string_view name) {
   return (name.starts_with("quiver-cache.") || name.starts_with("boot.")) && name.ends_with(".tmp");
+}
+
+std::string path_of(const io::Fd& fd) {
+  return fmt::format("/proc/self/fd/{}", fd.get());
 }
 
 }  // namespace
@@ -81,11 +88,19 @@ Error explain_failure(const std::string& directory, bool existed, const FileSyst
 }
 
 std::string Directory::data_path(SegmentId id) const {
-  return fmt::format("{}/segments/{}", path_, data_name(id));
+  return fmt::format("{}/segments/{}", base_, data_name(id));
 }
 
 std::string Directory::index_path(SegmentId id) const {
-  return fmt::format("{}/segments/{}", path_, index_name(id));
+  return fmt::format("{}/segments/{}", base_, index_name(id));
+}
+
+Result<io::Fd> Directory::open_data(SegmentId id, int flags) const {
+  return files_.open(data_path(id), flags | O_NOFOLLOW, 0600);
+}
+
+Result<io::Fd> Directory::open_index(SegmentId id, int flags) const {
+  return files_.open(index_path(id), flags | O_NOFOLLOW, 0600);
 }
 
 Result<std::unique_ptr<Directory>> Directory::open(const std::string& path, io::Files& files) {
@@ -129,44 +144,119 @@ Status Directory::check_place() {
   return {};
 }
 
+// The directory itself, once it is known to be ours and to be written by nobody else.
+Result<io::Fd> Directory::take_hold() {
+  auto fd = files_.open(path_, kAsDirectory, 0);
+  if (!fd) {
+    const auto led_to = files_.stat(path_);
+    if (led_to && led_to->is_directory && fd.error().code != Code::kDenied) {
+      return error(Code::kInvalid,
+                   "the cache directory {} is a symbolic link ({}): set cache_dir to the directory "
+                   "itself",
+                   path_, fd.error().message);
+    }
+    return explain_failure(path_, existed_, system_, std::move(fd).error());
+  }
+  const io::FileInfo info = TRY(files_.stat(fd->get()));
+  if (info.uid != ::geteuid()) {
+    return error(Code::kDenied,
+                 "the cache directory {} belongs to the user with uid {}, not to yours ({}), who "
+                 "could change what is in it: set cache_dir to a directory of your own",
+                 path_, info.uid, ::geteuid());
+  }
+  if ((info.mode & kOthersMayWrite) != 0) TRY(make_private(fd->get(), info));
+  return fd;
+}
+
+// The mode of an empty directory is put right. What others may have put into one is not trusted.
+Status Directory::make_private(int fd, const io::FileInfo& info) {
+  const std::string base = fmt::format("/proc/self/fd/{}", fd);
+  const auto fresh = TRY(is_fresh(base));
+  if (fresh && ::fchmod(fd, 0700) == 0 && TRY(is_fresh(base))) return {};
+  return error(Code::kDenied,
+               "the cache directory {} can be written by others (mode {:03o}), so what is in it "
+               "cannot be trusted: delete it, or set cache_dir to another one",
+               path_, info.mode & 0777);
+}
+
+// What a client makes before it starts a daemon is no content.
+Result<bool> Directory::is_fresh(const std::string& base) const {
+  for (const auto& entry : TRY(files_.list(base))) {
+    if (entry.name == "quiverd.log") continue;
+    if (entry.name != "quiver-cache") return false;
+    if (TRY(files_.stat(base + "/" + entry.name)).size.value != 0) return false;
+  }
+  return true;
+}
+
 Status Directory::recreate() {
   const auto explained = [&](Status status) -> Status {
     if (status) return status;
     return explain_failure(path_, existed_, system_, std::move(status).error());
   };
-  if (Status ok = explained(files_.make_directories(path_, 0700)); !ok)
-    return std::move(ok).error();
-  // Its own lock would be in the way where only a part of the directory has gone.
-  lock_.with([](Lock& l) { l = {}; });
-  if (Status ok = lock(); !ok) return std::move(ok).error();
-  return explained(files_.make_directories(segments_path(), 0700));
+  TRY(explained(files_.make_directories(path_, 0700)));
+  io::Fd found = TRY(take_hold());
+  // Nothing else here changes before the lock is ours.
+  TRY(lock(path_of(found)));
+  if (!hold_.valid()) {
+    hold_ = std::move(found);
+    base_ = path_of(hold_);
+  } else if (::dup3(found.get(), hold_.get(), O_CLOEXEC) < 0) {
+    return os_error(errno, fmt::format("taking hold of {}", path_));
+  }
+  TRY(explained(files_.make_directories(segments_path(), 0700)));
+  return check_segments_folder();
 }
 
-Status Directory::lock() {
+Status Directory::check_segments_folder() {
+  auto fd = files_.open(segments_path(), kAsDirectory, 0);
+  if (!fd) return explain_failure(path_, true, system_, std::move(fd).error());
+  const io::FileInfo info = TRY(files_.stat(fd->get()));
+  if (info.uid == ::geteuid() && (info.mode & kOthersMayWrite) == 0) return {};
+  return error(Code::kDenied,
+               "the folder segments of the cache directory {} belongs to another user or can be "
+               "written by others, so what is in it cannot be trusted: delete it, or set cache_dir "
+               "to another directory",
+               path_);
+}
+
+// Where only a part of the directory has gone, our own lock is still the one that counts.
+Result<bool> Directory::holds_lock_of(const std::string& base) const {
+  const auto named = files_.stat(base + "/quiver-cache");
+  if (!named && named.error().code == Code::kNotFound) return false;
+  if (!named) return named.error();
+  return lock_.with([&](const Lock& l) {
+    return l.marker.valid() && named->device == l.device && named->inode == l.inode;
+  });
+}
+
+Status Directory::lock(const std::string& base) {
+  if (TRY(holds_lock_of(base))) return {};
+  const std::string marker_file = base + "/quiver-cache";
   for (int i = 0; i < kLockTries; ++i) {
-    auto fd = files_.open(marker_path(), O_RDWR | O_CREAT, 0600);
+    auto fd = files_.open(marker_file, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (!fd) return explain_failure(path_, existed_, system_, std::move(fd).error());
     int failed;
     do {
       failed = ::flock(fd->get(), LOCK_EX | LOCK_NB) < 0 ? errno : 0;
     } while (failed == EINTR);
     if (failed == EWOULDBLOCK) {
-      const auto text = io::read_file(files_, marker_path(), kMarkerLimit);
+      const auto text = io::read_file(files_, marker_file, kMarkerLimit);
       const auto marker = text ? decode_marker(*text) : Result<Marker>(Marker{});
       return error(Code::kUnavailable,
                    "the cache directory {} is in use by the daemon with pid {}: join it, stop it "
                    "or set another cache_dir",
                    path_, marker ? marker->pid : 0);
     }
-    if (failed != 0) return os_error(failed, fmt::format("locking {}", marker_path()));
+    if (failed != 0) return os_error(failed, fmt::format("locking {}/quiver-cache", path_));
     const io::FileInfo held = TRY(files_.stat(fd->get()));
-    const auto named = files_.stat(marker_path());
+    const auto named = files_.stat(marker_file);
     if (!named || named->inode != held.inode || named->device != held.device) continue;
     if (auto claimed = claim(fd->get()); !claimed) {
       return explain_failure(path_, existed_, system_, std::move(claimed).error());
     }
     const io::FileInfo written = TRY(files_.stat(fd->get()));
-    unit_ = std::clamp(written.blocks, Bytes(4096), Bytes(65536));
+    if (base_.empty()) unit_ = std::clamp(written.blocks, Bytes(4096), Bytes(65536));
     lock_.with([&](Lock& l) { l = {std::move(*fd), held.device, held.inode}; });
     return {};
   }
@@ -190,9 +280,9 @@ Status Directory::claim(int fd) {
 }
 
 Status Directory::remove_leftovers() const {
-  for (const auto& entry : TRY(files_.list(path_))) {
+  for (const auto& entry : TRY(files_.list(base_))) {
     if (!entry.is_directory && is_leftover(entry.name)) {
-      if (Status ok = files_.remove(path_ + "/" + entry.name); !ok) return std::move(ok).error();
+      if (Status ok = files_.remove(base_ + "/" + entry.name); !ok) return std::move(ok).error();
     }
   }
   return {};
@@ -216,17 +306,21 @@ Result<Bytes> Directory::blocks_below(const std::string& directory, bool skip_se
   return sum;
 }
 
-Result<Bytes> Directory::overhead() const {
-  const Bytes root = TRY(blocks_below(path_, true));
-  const Bytes foreign = TRY(blocks_below(segments_path(), false))
-  -TRY(folder());
-  return root + foreign + unit_ * kSmallFiles;
+Result<Bytes> Directory::foreign() const {
+  const Bytes all = TRY(blocks_below(segments_path(), false));
+  return all - std::min(all, TRY(folder()));
 }
 
+Result<Bytes> Directory::overhead_beside_segments() const {
+  return TRY(blocks_below(base_, true))
+  +unit_* kSmallFiles;
+}
+
+// Asks by name: what is open here stays, whoever removes or replaces it.
 Result<bool> Directory::gone() const {
-  const auto segments = files_.stat(segments_path());
+  const auto segments = files_.stat(path_ + "/segments");
   if (!segments && segments.error().code == Code::kNotFound) return true;
-  const auto info = files_.stat(marker_path());
+  const auto info = files_.stat(path_ + "/quiver-cache");
   if (!info && info.error().code != Code::kNotFound) return info.error();
   if (!info) return true;
   return lock_.with(

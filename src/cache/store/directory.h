@@ -1,7 +1,10 @@
 // Directory: the cache's directory on disk: its marker, its lock, its boot file.
 //
-// Owns the lock for as long as it lives. `flock` and `statfs` are called here and nowhere else in
-// the store. Threads: everything but `recreate` may be called by any thread at any time.
+// Owns the lock for as long as it lives. Invariant: the directory is this user's and nobody else
+// can write it, so what is in it is what we put there; all paths below it begin at its open
+// descriptor, so that another directory of the same name, put in its place, is never touched.
+// `flock`, `statfs` and `fchmod` are called here and nowhere else in the store. Threads: everything
+// but `recreate` may be called by any thread at any time.
 #pragma once
 
 #include <mutex>
@@ -29,14 +32,19 @@ class Directory {
  public:
   static Result<std::unique_ptr<Directory>> open(const std::string& path, io::Files& files);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // its name, for messages
   std::string data_path(SegmentId id) const;
   std::string index_path(SegmentId id) const;
-  std::string segments_path() const { return path_ + "/segments"; }
-  std::string boot_path() const { return path_ + "/boot"; }
-  // Disk blocks of all that is neither a segment nor the folder of segments, with room for what is
-  // written beside the boot file; and those of that folder itself, which grows with its files.
-  Result<Bytes> overhead() const;
+  // Flags as of open(2); links are not followed, new files are 0600.
+  Result<io::Fd> open_data(SegmentId id, int flags) const;
+  Result<io::Fd> open_index(SegmentId id, int flags) const;
+  std::string segments_path() const { return base_ + "/segments"; }
+  std::string boot_path() const { return base_ + "/boot"; }
+  // Disk blocks of all that is beside the folder of segments, with room for what is written beside
+  // the boot file; of what is in that folder and is no segment; and of the folder itself, which
+  // grows with its files.
+  Result<Bytes> overhead_beside_segments() const;
+  Result<Bytes> foreign() const;
   Result<Bytes> folder() const {
     return TRY(files_.stat(segments_path()))
     .blocks;
@@ -45,19 +53,28 @@ class Directory {
   Bytes unit() const { return unit_; }
 
   Result<bool> gone() const;
-  Status recreate();  // makes layout, marker and lock anew; one thread
+  // Makes what is missing of layout, marker and lock; one thread. A lock that is still that of the
+  // marker is kept throughout.
+  Status recreate();
 
  private:
   Directory(const std::string& path, io::Files& files) : path_(path), files_(files) {}
   Status check_place();
-  Status lock();
+  Result<io::Fd> take_hold();
+  Status make_private(int fd, const io::FileInfo& info);
+  Result<bool> is_fresh(const std::string& base) const;
+  Status check_segments_folder();
+  Status lock(const std::string& base);
+  Result<bool> holds_lock_of(const std::string& base) const;
   Status claim(int fd);
   Status remove_leftovers() const;
   Result<Bytes> blocks_below(const std::string& directory, bool skip_segments) const;
-  std::string marker_path() const { return path_ + "/quiver-cache"; }
+  std::string marker_path() const { return base_ + "/quiver-cache"; }
 
   const std::string path_;
   io::Files& files_;
+  io::Fd hold_;       // of the directory; its number stays the same for life
+  std::string base_;  // the path of that descriptor
   FileSystem system_;
   bool existed_ = false;
   Bytes unit_{4096};
@@ -76,6 +93,7 @@ class BootFile {
   // Reads what the last run left. Segments below `suspect_below()` are to be verified.
   Status begin(const std::string& boot_id, std::uint32_t above_all_segments);
   std::uint32_t suspect_below() const;
+  bool was_clean() const;  // all that the last run left is on the disk itself
   // `taken(number)`: is there such a segment still (numbers begin anew after 2^24)?
   template <class Taken>
   Result<SegmentId> next_number(const Taken& taken) {
@@ -97,7 +115,8 @@ class BootFile {
   // Held while the file is written: its versions must reach the disk in order. Nobody waits for it
   // but who begins a segment at the end of a batch of numbers.
   mutable std::mutex busy_;
-  BootState state_;         // as on disk
+  BootState state_;  // as on disk
+  bool was_clean_ = false;
   std::uint32_t next_ = 0;  // below state_.next_segment
 };
 

@@ -9,11 +9,12 @@ namespace quiver::cache {
 namespace {
 
 constexpr std::size_t kScrubBuffer = 1 << 20;
+constexpr Duration kClose = std::chrono::seconds(3);  // what a close may take
 
 }  // namespace
 
 Result<io::Fd> LocalStore::open_segment(SegmentId id) {
-  return files_.open(directory_->data_path(id), O_RDONLY, 0);
+  return directory_->open_data(id, O_RDONLY);
 }
 
 Status LocalStore::read(const StoredAt& at, MutableByteSpan out) {
@@ -68,10 +69,11 @@ void LocalStore::quarantine_at(const StoredAt& at, std::string_view why) {
 // So that it does not come back at the next start. Should this fail, the checksum or the scrub
 // catches a bad item again, and an unwanted one is merely there.
 void LocalStore::erase_row(RowRef ref) {
-  const auto index = files_.open(directory_->index_path(SegmentId(ref.segment)), O_WRONLY, 0);
+  const auto index = directory_->open_index(SegmentId(ref.segment), O_WRONLY);
   if (!index) return;
   const RowBytes zero{};
   static_cast<void>(files_.pwrite(index->get(), zero, (std::uint64_t{ref.row} + 1) * kRowBytes));
+  catalog_.with([&](Catalog& c) { c.mark_dirty(SegmentId(ref.segment)); });
 }
 
 Status LocalStore::verify(const StoredAt& at, const Sha256& hash) {
@@ -108,7 +110,7 @@ Result<bool> LocalStore::scrub(Bytes budget) {
     }
     const SegmentId id = batch.front().at.segment;
     if (catalog_.with([&](const Catalog& c) { return c.is_empty(id); })) {
-      static_cast<void>(release(id));  // none of it was ever published
+      evict(id);  // none of it was ever published
     }
   }
   if (catalog_.with([](const Catalog& c) { return c.any_suspects(); })) return false;
@@ -116,24 +118,55 @@ Result<bool> LocalStore::scrub(Bytes budget) {
   return true;
 }
 
-Status LocalStore::sync_all() {
-  for (const SegmentInfo& segment : segments()) {
-    for (const auto& path :
-         {directory_->data_path(segment.id), directory_->index_path(segment.id)}) {
-      const auto file = files_.open(path, O_RDONLY, 0);
-      if (!file && file.error().code == Code::kNotFound) continue;  // a miss at the next start
-      if (!file) return file.error();
-      if (Status ok = files_.sync(file->get()); !ok) return std::move(ok).error();
-    }
+// Of what is synced on the way nothing is lost: what was taken and failed is dirty again.
+Status LocalStore::sync_some(bool all, std::stop_token stop) {
+  if (all) {
+    close_stale_writers();
+    static_cast<void>(measure_overhead(false));  // else as it was: logs grow slowly
+  }
+  Status result;
+  for (const SegmentId id : catalog_.with([&](Catalog& c) { return c.take_dirty(all); })) {
+    Status synced =
+        stop.stop_requested() ? Status(error(Code::kCancelled, "the store is closing")) : sync(id);
+    if (synced) continue;
+    catalog_.with([&](Catalog& c) { c.mark_dirty(id); });
+    if (result) result = std::move(synced);
+  }
+  return result;
+}
+
+Status LocalStore::sync(SegmentId id) {
+  for (const auto& file :
+       {directory_->open_data(id, O_RDONLY), directory_->open_index(id, O_RDONLY)}) {
+    if (!file && file.error().code == Code::kNotFound) continue;  // a miss at the next start
+    if (!file) return file.error();
+    TRY(files_.sync(file->get()));
   }
   return {};
 }
 
+// Of a lane that nobody writes to any more when the directory was removed: its files hold disk.
+void LocalStore::close_stale_writers() {
+  for (const Lane& lane : lanes_.lanes()) {
+    auto held = lanes_.hold_if_open(lane);
+    if (!held) continue;
+    const bool stale = !held->writer() || !catalog_.with([&](const Catalog& c) {
+      return c.is_open(held->writer()->id());
+    });
+    if (stale) lanes_.retire(lane, *held);
+  }
+}
+
 // The mark says that what the indexes tell is on the disk itself, so all of it goes there first.
 void LocalStore::close_cleanly() {
-  for (const Lane& lane : lanes_.lanes()) seal(lane);
+  for (const Lane& lane : lanes_.lanes()) {
+    if (auto held = lanes_.hold_if_open(lane)) seal_held(lane, *held);
+  }
   const auto closed = [&]() -> Status {
-    if (Status ok = sync_all(); !ok) return std::move(ok).error();
+    if (!evictor_.wait_until_done(kClose / 2)) {
+      return error(Code::kTimeout, "the disk takes too long over what was evicted");
+    }
+    TRY(syncer_.finish(kClose / 2));
     return boot_.mark_clean();
   }();
   if (!closed) {

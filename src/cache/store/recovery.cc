@@ -18,8 +18,8 @@ struct Files {
 
 Result<Files> open_both(SegmentId id, const Directory& directory, io::Files& files) {
   Files both;
-  both.index = TRY(files.open(directory.index_path(id), O_RDONLY, 0));
-  both.data = TRY(files.open(directory.data_path(id), O_RDWR, 0));
+  both.index = TRY(directory.open_index(id, O_RDONLY));
+  both.data = TRY(directory.open_data(id, O_RDWR));
   both.index_info = TRY(files.stat(both.index.get()));
   both.data_info = TRY(files.stat(both.data.get()));
   return both;
@@ -74,6 +74,11 @@ Status recover_one(SegmentId id, const Directory& directory, io::Files& files, b
   return {};
 }
 
+// A file is missing, or what was read is not an index. Anything else may be better tomorrow.
+bool certainly_broken(const Error& e) {
+  return e.code == Code::kNotFound || e.code == Code::kCorrupt;
+}
+
 }  // namespace
 
 Result<std::vector<SegmentId>> segment_numbers(const Directory& directory, io::Files& files) {
@@ -99,18 +104,20 @@ Recovered recover_segments(const std::vector<SegmentId>& numbers, const Director
   catalog.expect_items(indexes.value / kRowBytes);
   for (const SegmentId id : numbers) {
     const bool suspect = id.value < suspect_below;
-    if (recover_one(id, directory, files, suspect, catalog, recovered)) continue;
-    ++recovered.dropped_segments;
-    const bool gone = files.remove(directory.index_path(id)).has_value() &&
-                      files.remove(directory.data_path(id)).has_value();
-    if (gone) continue;
-    // It cannot be used nor removed: it stays in the books, to be evicted.
+    const Status whole = recover_one(id, directory, files, suspect, catalog, recovered);
+    if (whole) continue;
+    if (certainly_broken(whole.error())) {
+      ++recovered.dropped_segments;
+      const bool gone = files.remove(directory.index_path(id)).has_value() &&
+                        files.remove(directory.data_path(id)).has_value();
+      if (gone) continue;
+    }
+    if (recovered.unusable_segments++ == 0) recovered.why_unusable = whole.error().message;
     Bytes occupies;
     for (const auto& path : {directory.index_path(id), directory.data_path(id)}) {
       if (const auto info = files.stat(path)) occupies += occupied(*info, directory.unit());
     }
-    catalog.add_segment(id, Lane{"incoming", false, 0}, false);
-    catalog.set_allocated(id, occupies);
+    catalog.add_unusable(id, occupies);
   }
   return recovered;
 }

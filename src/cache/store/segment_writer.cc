@@ -17,8 +17,8 @@ Result<SegmentWriter> SegmentWriter::create(const Directory& directory, io::File
                                             SegmentId id, const Lane& lane) {
   SegmentWriter writer(directory, files, id);
   const auto make = [&]() -> Status {
-    writer.data_ = TRY(files.open(directory.data_path(id), O_WRONLY | O_CREAT | O_EXCL, 0600));
-    writer.index_ = TRY(files.open(directory.index_path(id), O_WRONLY | O_CREAT | O_EXCL, 0600));
+    writer.data_ = TRY(directory.open_data(id, O_WRONLY | O_CREAT | O_EXCL));
+    writer.index_ = TRY(directory.open_index(id, O_WRONLY | O_CREAT | O_EXCL));
     return files.pwrite(writer.index_.get(), encode_header(id, lane), 0);
   };
   if (auto made = make(); !made) {
@@ -32,8 +32,8 @@ Result<SegmentWriter> SegmentWriter::create(const Directory& directory, io::File
 
 Status SegmentWriter::unpark() {
   const auto open = [&]() -> Status {
-    data_ = TRY(files_->open(directory_->data_path(id_), O_WRONLY, 0));
-    index_ = TRY(files_->open(directory_->index_path(id_), O_WRONLY, 0));
+    data_ = TRY(directory_->open_data(id_, O_WRONLY));
+    index_ = TRY(directory_->open_index(id_, O_WRONLY));
     if (TRY(files_->stat(data_.get())).size.value != end_ ||
         TRY(files_->stat(index_.get())).size.value != index_end(rows_)) {
       return error(Code::kCorrupt, "segment {} is not as it was left", id_.value);

@@ -47,8 +47,8 @@ struct StoredAt {
   bool operator==(const StoredAt&) const = default;
 };
 
-// What is written together and leaves together: a dataset's staged items, or one band (a part of the
-// hash space) of what it pins. `group` is the dataset's public id, or "incoming" for what was
+// What is written together and leaves together: a dataset's staged items, or one band (a part of
+// the hash space) of what it pins. `group` is the dataset's public id, or "incoming" for what was
 // inserted before its manifest is known. Items of a segment are all of one lane.
 struct Lane {
   std::string group;
@@ -77,7 +77,23 @@ struct StoreOptions {
 struct StoreStats {
   Bytes allocated, limit;
   std::uint64_t items = 0, segments = 0, quarantined = 0;
-  Bytes suspect;  // still to be re-verified
+  std::uint64_t unusable = 0;  // segments that could not be read at the start, and were left alone
+  Bytes suspect;               // still to be re-verified
+  Bytes leaving;               // of allocated: what evictions on their way will free
+  Bytes staying() const { return allocated - leaving; }
+};
+
+// An item that comes in pieces, because it is too long for memory: in a segment of its own, that
+// nobody finds before all of it is there and right. One thread at a time. Destroyed before it is
+// finished, or after anything failed: nothing of it stays. Must not outlive its store.
+class IncomingItem {
+ public:
+  virtual ~IncomingItem() = default;
+  virtual Status add(ByteSpan piece) = 0;
+  virtual std::uint64_t received() const = 0;
+  virtual std::uint64_t length() const = 0;
+  // kCorrupt when what came is not of this length and hash. Call once.
+  virtual Result<StoredAt> finish(const Lane& lane, const Sha256& expected) = 0;
 };
 
 // Any thread may call anything. Disk errors are Results; after one the store goes on.
@@ -99,10 +115,10 @@ class Store {
   // bytes go with their segment. For what was staged and is to stay.
   virtual Result<StoredAt> move(const Lane& lane, const VerifiedItem& item,
                                 Bytes segment_limit) = 0;
+  // As append(), of an item of this length that comes in pieces. Its room is taken at once.
+  virtual Result<std::unique_ptr<IncomingItem>> begin_item(Bytes length) = 0;
   virtual std::optional<StoredAt> find(const Sha256& hash) const = 0;
   virtual std::optional<Lane> lane_of(SegmentId id) const = 0;
-  // Closes the lane's open segment: the next item begins a new one.
-  virtual void seal(const Lane& lane) = 0;
   // A description of the segment's file of the caller's own, O_RDONLY.
   virtual Result<io::Fd> open_segment(SegmentId id) = 0;
   // Reads an item and checks its checksum. kCorrupt also quarantines it; kNotFound when it has
@@ -110,8 +126,13 @@ class Store {
   virtual Status read(const StoredAt& at, MutableByteSpan out) = 0;
 
   // The second half of an eviction. The caller has cleared the views' words of these items first
-  // (release). Truncates to nothing, counts the bytes as free, unlinks. Returns the bytes freed.
-  virtual Result<Bytes> evict(SegmentId id) = 0;
+  // (release). At once: they are no longer found, the segment is listed no more, and its blocks
+  // count as leaving. Soon, on a thread of the store: truncates to nothing, counts the bytes as
+  // free, unlinks; what fails is tried again. Appends that need the room wait for it. Returns the
+  // bytes that will be free. Never waits for the disk.
+  virtual Bytes evict(SegmentId id) = 0;
+  // Waits until no eviction is on its way; false when that takes longer.
+  virtual bool wait_until_freed(Duration patience) = 0;
   // The item is bad or unwanted: it is no longer found; its bytes go with its segment.
   virtual void forget(const Sha256& hash) = 0;
   virtual void quarantine(const Sha256& hash) = 0;  // forget, and count it
@@ -125,7 +146,8 @@ class Store {
   // The directory has been removed below a running daemon: makes it anew, empty. The caller clears
   // its views first. False when it is still there.
   virtual Result<bool> recreate_if_gone() = 0;
-  // Leaves the clean mark. Call once, last.
+  // Leaves the clean mark, unless the disk takes too long over what is still to be written to it:
+  // a store syncs what it writes all the time. Call once, last.
   virtual void close_cleanly() = 0;
 };
 

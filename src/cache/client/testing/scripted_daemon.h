@@ -84,6 +84,12 @@ class ScriptedDaemon {
   std::atomic<std::uint32_t> protocol = kProtocolVersion, verify_one_in = 64;
   std::atomic<int> fetches = 0, opens = 0, inserts = 0, segment_requests = 0, sessions_ended = 0;
   std::atomic<int> greetings = 0, joins = 0, refused_joins = 0, insert_ms = 0;
+  std::atomic<int> leaves = 0, leave_ms = 0;
+  std::atomic<bool> room_for_parts = true;
+  std::atomic<int> whole_from_parts = 0;  // items that came in parts, and were right
+  std::atomic<std::size_t> largest_part = 0;
+  std::atomic<int> damages = 0, hello_ms = 0, open_ms = 0;
+  std::atomic<bool> drops_damaged = true, one_line_only = false;
   Guarded<std::set<std::uint32_t>> failing;
 
  private:
@@ -104,7 +110,9 @@ class ScriptedDaemon {
     switch (static_cast<Request>(m.type)) {
       case Request::kHello: {
         ++greetings;
+        std::this_thread::sleep_for(std::chrono::milliseconds(hello_ms));
         const auto hello = TRY(decode<HelloRequest>(m.payload));
+        if (one_line_only && hello.session != Token{}) return error(Code::kNoSpace, "too many");
         HelloReply answer{protocol, "scripted 9.9", 1, hello.session, folder_};
         if (hello.session == Token{}) {
           answer.session[0] = static_cast<std::uint8_t>(++tokens_);
@@ -115,6 +123,7 @@ class ScriptedDaemon {
       }
       case Request::kOpen: {
         ++opens;
+        std::this_thread::sleep_for(std::chrono::milliseconds(open_ms));
         const auto open = TRY(decode<OpenRequest>(m.payload));
         const auto proof = TRY(Manifest::open(std::move(m.fds.at(0)), "proof", true));
         if (proof->root() != open.root)
@@ -131,6 +140,10 @@ class ScriptedDaemon {
         }
         reply.fds.push_back(TRY(make_job_board(manifest_->size())));
         return reply;
+      case Request::kLeave:
+        ++leaves;
+        std::this_thread::sleep_for(std::chrono::milliseconds(leave_ms));
+        return reply;
       case Request::kSegments: {
         ++segment_requests;
         SegmentsReply answer;
@@ -145,14 +158,36 @@ class ScriptedDaemon {
       }
       case Request::kFetch:
         return fetch(peer, TRY(decode<FetchRequest>(m.payload)));
+      case Request::kDamaged: {
+        ++damages;
+        const auto damaged = TRY(decode<DamagedRequest>(m.payload));
+        if (drops_damaged) view_.with([&](ViewWriter& v) { v.clear(ItemId(damaged.item)); });
+        reply.payload = encode(DamagedReply{drops_damaged});
+        return reply;
+      }
       case Request::kInsert:
         ++inserts;
         std::this_thread::sleep_for(std::chrono::milliseconds(insert_ms));
         reply.payload = encode(InsertReply{true});
         return reply;
+      case Request::kInsertPart: {
+        const InsertPartRequest part = TRY(decode<InsertPartRequest>(m.payload));
+        return insert_part(peer.number, part);
+      }
       default:
         return reply;
     }
+  }
+
+  Result<rpc::Reply> insert_part(std::uint64_t peer, const InsertPartRequest& part) {
+    parts_.with([&](auto& parts) {
+      std::string& item = parts[peer];
+      if (part.offset == 0) item.clear();
+      largest_part = std::max<std::size_t>(largest_part, part.bytes.size());
+      if (part.offset == item.size()) item += part.bytes;
+      if (item.size() == part.length && sha256(as_bytes(item)) == part.hash) ++whole_from_parts;
+    });
+    return rpc::Reply{encode(InsertReply{room_for_parts}), {}};
   }
 
   Result<rpc::Reply> fetch(rpc::Peer&, const FetchRequest& request) {
@@ -181,6 +216,7 @@ class ScriptedDaemon {
   RealClock clock_;
   QuietLog log_;
   Guarded<ViewWriter> view_;
+  Guarded<std::map<std::uint64_t, std::string>> parts_;  // of the item that each peer is sending
   std::atomic<int> tokens_ = 0;
   rpc::Server server_;
   std::jthread heart_;
