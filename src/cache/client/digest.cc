@@ -24,6 +24,7 @@ struct Pick {
   std::int32_t label;
   Sha256 hash;
   bool known = false;  // its hash is that of the last digest
+  bool kept = false;   // the daemon has taken it
 };
 
 struct Listing {
@@ -198,9 +199,10 @@ Status Digester::read(Pick& pick, std::string& buffer, std::stop_token stop) {
   if (whole && keeper_ != nullptr) kept = keeper_->keep(pick.hash, as_bytes(buffer));
   counts_.with([&](Counts& c) {
     ++c.downloaded;
-    c.kept += kept ? 1 : 0;
+    c.kept += kept && !pick.kept ? 1 : 0;
     c.downloaded_bytes += object.version.size;
   });
+  pick.kept = pick.kept || kept;
   return {};
 }
 

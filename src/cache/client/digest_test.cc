@@ -32,6 +32,13 @@ class DigestTest : public testing::Test {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << text;
   }
+  // As if it had been written long before it was digested: read once, however long that takes.
+  void old_file(const std::string& name, const std::string& text, int hours = 1) {
+    file(name, text);
+    std::filesystem::last_write_time(
+        dir / ("train/" + name),
+        std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+  }
   Result<DigestReport> run() {
     return digest(options, {files, http, clock, log}, [&](const DigestProgress& p) { last = p; },
                   {});
@@ -97,7 +104,7 @@ TEST_F(DigestTest, AnInterruptLeavesNoManifest) {
 }
 
 TEST_F(DigestTest, WhatPassesIsKeptByTheDaemon) {
-  for (int i = 0; i < 40; ++i) file(fmt::format("cat/{}.png", i), fmt::format("picture {}", i));
+  for (int i = 0; i < 40; ++i) old_file(fmt::format("cat/{}.png", i), fmt::format("picture {}", i));
   const auto manifest = Manifest::open(files, run().value().manifest_path, true).value();
   std::filesystem::create_directory(dir / "cache");
   ScriptedDaemon daemon(dir / "cache", manifest, [](ItemId) { return std::string(); });
@@ -115,7 +122,8 @@ TEST_F(DigestTest, WhatPassesIsKeptByTheDaemon) {
 }
 
 TEST_F(DigestTest, KeepingTakesFewConnectionsHoweverManyThreadsDigest) {
-  for (int i = 0; i < 300; ++i) file(fmt::format("cat/{}.png", i), fmt::format("picture {}", i));
+  for (int i = 0; i < 300; ++i)
+    old_file(fmt::format("cat/{}.png", i), fmt::format("picture {}", i));
   const auto manifest = Manifest::open(files, run().value().manifest_path, true).value();
   std::filesystem::create_directory(dir / "cache");
   ScriptedDaemon daemon(dir / "cache", manifest, [](ItemId) { return std::string(); });
@@ -134,9 +142,9 @@ TEST_F(DigestTest, LongObjectsAreKeptInParts) {
   std::string two, forty;
   for (int i = 0; i < 2; ++i) two += piece;
   for (int i = 0; i < 40; ++i) forty += piece + std::to_string(i);
-  file("cat/a.png", "short");
-  file("cat/two.png", two);
-  file("cat/forty.png", forty);
+  old_file("cat/a.png", "short");
+  old_file("cat/two.png", two);
+  old_file("cat/forty.png", forty);
   const auto manifest = Manifest::open(files, run().value().manifest_path, true).value();
   std::filesystem::create_directory(dir / "cache");
   ScriptedDaemon daemon(dir / "cache", manifest, [](ItemId) { return std::string(); });
@@ -154,13 +162,6 @@ TEST_F(DigestTest, LongObjectsAreKeptInParts) {
 
 class DigestAgain : public DigestTest {
  protected:
-  // As if it had been written long before it was digested.
-  void old_file(const std::string& name, const std::string& text, int hours = 1) {
-    file(name, text);
-    std::filesystem::last_write_time(
-        dir / ("train/" + name),
-        std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
-  }
   std::string manifest() { return io::read_file(files, options.manifest_path, 1_MiB).value(); }
   std::string in_full() {
     DigestOptions full = options;

@@ -81,7 +81,7 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
     });
     evicted_ = view_->counters().evicted_items;
     if (followed_ == view_) offers_.begin_epoch(*view_);
-    head_then_ = view_->head();
+    useless_then_ = offers_.useless();
   }
   const FeedOptions& o = shared_.options;
   const EpochOptions epoch{plan_->seed, plan_->epoch,      o.rank,      o.batch_size,
@@ -145,11 +145,12 @@ void DrawThread::make_offers() {
   const Instant now = shared_.environment.clock.now();
   if (offered > 0 || starved_since_ == Instant{}) starved_since_ = now;
   if (sampler_->wanted_now() == 0) return;
-  // What passes is too little: it asks for what it needs itself. At once, for each wait is lost;
-  // but when an epoch begins, its own orders may be a look at its board away.
-  const bool line_moves = view_->head() != head_then_;
-  if (offers_.useful() + asked_.size() < sampler_->wanted_now() &&
-      (line_moves || now - starved_since_ >= kAskAfter)) {
+  // What passes is too little: it asks for what it needs itself. At once when another's order
+  // passes, for each wait is lost; its own order is at most a look at its board away.
+  const bool rides = offers_.useless() != useless_then_;
+  const bool little = offers_.useful() + asked_.size() < sampler_->wanted_now();
+  const bool nothing = offers_.useful() + asked_.size() == 0;
+  if ((little && rides) || (nothing && now - starved_since_ >= kAskAfter)) {
     asked_ = sampler_->own_order(2 * sampler_->wanted_now());
     shared_.dataset->want(asked_);
   }

@@ -50,10 +50,10 @@ class DrawThread {
   std::shared_ptr<const ViewReader> view_;
   std::shared_ptr<const ViewReader> followed_;  // whose ring offers_ follows
   RingOffers offers_;
-  std::vector<ItemId> asked_;     // of the own order, not yet offered
-  std::uint64_t head_then_ = 0;   // of the line of orders, when the epoch began
-  std::uint64_t generation_ = 0;  // of the daemon that was joined
-  std::uint64_t evicted_ = 0;     // by the view's counter, when last looked at
+  std::vector<ItemId> asked_;       // of the own order, not yet offered
+  std::uint64_t useless_then_ = 0;  // what had passed when the epoch began
+  std::uint64_t generation_ = 0;    // of the daemon that was joined
+  std::uint64_t evicted_ = 0;       // by the view's counter, when last looked at
   std::uint32_t seen_changes_ = 0;
   Instant starved_since_{};  // the draw has waited without any offer since
   Instant next_housekeeping_{}, last_report_{};

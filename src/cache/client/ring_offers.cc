@@ -30,7 +30,9 @@ void RingOffers::follow(const ViewReader& view, const EpochSampler& sampler) {
   next_ = std::max(next_, tail);
   for (const std::uint64_t head = view.head(); next_ < head; ++next_) {
     const auto id = view.ordered(next_);
-    if (!id || id->value >= barred_below_.size() || barred(next_, *id) || !sampler.wants(*id)) {
+    if (!id || id->value >= barred_below_.size() || barred(next_, *id)) continue;
+    if (!sampler.wants(*id)) {
+      ++useless_;
       continue;
     }
     orders_.push_back({next_, *id, true});

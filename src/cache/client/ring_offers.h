@@ -32,6 +32,8 @@ class RingOffers {
   void taken(const std::vector<ItemId>& items);
   // How many between tail and head are of use, here or on their way.
   std::size_t useful() const { return live_; }
+  // How many were of none when they were met: then it is another job's order that passes.
+  std::uint64_t useless() const { return useless_; }
 
  private:
   struct Order {
@@ -43,9 +45,10 @@ class RingOffers {
   bool barred(std::uint64_t place, ItemId id) const;
   void retire(Order& order);
 
-  std::deque<Order> orders_;                 // of items wanted when they were met, in ring order
-  std::size_t live_ = 0;                     // of them not yet offered or dropped
-  std::uint64_t next_ = 0;                   // the first place not looked at
+  std::deque<Order> orders_;  // of items wanted when they were met, in ring order
+  std::size_t live_ = 0;      // of them not yet offered or dropped
+  std::uint64_t next_ = 0;    // the first place not looked at
+  std::uint64_t useless_ = 0;
   std::vector<std::uint32_t> barred_below_;  // by item, the low bits of a place
 };
 

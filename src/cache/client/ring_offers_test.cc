@@ -65,6 +65,18 @@ TEST_F(RingOffersTest, OneStayInStagingServesAJobOnce) {
   EXPECT_EQ(offers.offer(view, *second), 1u);
 }
 
+TEST_F(RingOffersTest, CountsWhatPassesWithoutUse) {
+  offers.start(view);
+  auto s = sampler(1);
+  for (const std::uint32_t id : {3u, 4u}) order(id), arrive(id);
+  EXPECT_EQ(offers.offer(view, *s), 1u);
+  offers.taken(s->next()->items);
+  EXPECT_EQ(offers.useless(), 0u);  // its own order
+  order(3);                         // another job's
+  EXPECT_EQ(offers.offer(view, *s), 1u);
+  EXPECT_EQ(offers.useless(), 1u);
+}
+
 TEST_F(RingOffersTest, AnotherDaemonsRingBarsNothing) {
   offers.start(view);
   auto first = sampler(1);

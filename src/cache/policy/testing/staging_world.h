@@ -37,7 +37,7 @@ struct SimJob : JobSetup {
   std::uint64_t seen = 0;              // places below it have been looked at
   std::set<std::uint64_t> open, used;  // places not yet offered; places offered
   std::set<std::uint32_t> asked;
-  std::uint64_t head_then = 0;  // of the line, when the epoch began
+  std::uint64_t useless = 0, useless_then = 0;  // places that were of no use; when the epoch began
   std::uint32_t starved = 0;
   bool finished() const { return orders.size() == epochs && !sampler; }
 };
@@ -98,13 +98,18 @@ class StagingWorld {
     job.open.clear();
     job.seen = plan_.tail();
     job.asked.clear();
-    job.head_then = line_.size();
+    job.useless_then = job.useless;
   }
 
   void offer(SimJob& job) {
     job.seen = std::max(job.seen, plan_.tail());
     for (; job.seen < line_.size(); ++job.seen) {
-      if (!job.used.contains(job.seen)) job.open.insert(job.seen);
+      if (job.used.contains(job.seen)) continue;
+      if (job.sampler->wants(line_[job.seen])) {
+        job.open.insert(job.seen);
+      } else {
+        ++job.useless;
+      }
     }
     job.open.erase(job.open.begin(), job.open.lower_bound(plan_.tail()));
     for (auto it = job.open.begin(); it != job.open.end() && job.sampler->wanted_now() > 0;) {
@@ -132,7 +137,8 @@ class StagingWorld {
       return !coming || !job.sampler->wants(ItemId(id));
     });
     if (useful + job.asked.size() >= job.sampler->wanted_now()) return;
-    if (line_.size() == job.head_then && ++job.starved < 3) return;  // its own orders are due
+    const bool nothing = useful == 0 && job.asked.empty();
+    if (job.useless == job.useless_then && (!nothing || ++job.starved < 3)) return;
     for (const ItemId id : job.sampler->own_order(2 * job.sampler->wanted_now())) {
       job.asked.insert(id.value);
       ++job.directed;
