@@ -110,6 +110,7 @@ TEST_F(DigestTest, WhatPassesIsKeptByTheDaemon) {
   ScriptedDaemon daemon(dir / "cache", manifest, [](ItemId) { return std::string(); });
   options.settings.cache_dir = dir / "cache";
   options.settings.fetch_concurrency = 4;
+  options.fresh = true;
   options.daemon_program = "/bin/false";  // it runs already
   options.settings.disk_limit.size = 1_GiB;
   EXPECT_EQ(run().value().kept, 40u);
@@ -130,6 +131,7 @@ TEST_F(DigestTest, KeepingTakesFewConnectionsHoweverManyThreadsDigest) {
   daemon.insert_ms = 5;
   options.settings.cache_dir = dir / "cache";
   options.settings.fetch_concurrency = 128;
+  options.fresh = true;
   options.daemon_program = "/bin/false";  // it runs already
   options.settings.disk_limit.size = 1_GiB;
   EXPECT_EQ(run().value().kept, 300u);
