@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -130,3 +131,20 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.02)
+
+
+@pytest.fixture
+def make_numbers(place: Path, tmp_path: Path) -> Callable[[int], Any]:
+    """A dataset of so many items that decode to their numbers."""
+    import quiver_cache.torch as qt
+    from helpers import numbered, numbers
+
+    def build(count: int) -> qt.Dataset:
+        root = tmp_path / f"numbers{count}"
+        if not root.exists():
+            root.mkdir()
+            for key, body in numbered(count).items():
+                (root / key).write_bytes(body)
+        return qt.Dataset(str(root), numbers)
+
+    return build

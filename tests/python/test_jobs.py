@@ -7,32 +7,18 @@ import json
 import multiprocessing
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import quiver_cache.torch as qt
 import torch.utils.data
 from conftest import wait_until
-from helpers import flat, numbered, numbers, run_rank
+from helpers import flat, run_rank
 from quiver_cache._programs import find_program
 from quiver_cache.errors import InvalidError
 from quiver_cache.torch._ranks import Seat
 
 ONE_OF_TWO: dict[str, Any] = {"seed": 1, "rank": 0, "world_size": 2}
-
-
-@pytest.fixture
-def make(place: Path, tmp_path: Path) -> Callable[[int], qt.Dataset]:
-    def build(count: int) -> qt.Dataset:
-        root = tmp_path / f"numbers{count}"
-        if not root.exists():
-            root.mkdir()
-            for key, body in numbered(count).items():
-                (root / key).write_bytes(body)
-        return qt.Dataset(str(root), numbers)
-
-    return build
 
 
 def jobs() -> list[dict[str, Any]]:
@@ -42,8 +28,8 @@ def jobs() -> list[dict[str, Any]]:
     return [job for dataset in said["datasets"] for job in dataset["jobs"]]
 
 
-def test_loaders_one_after_another_all_get_boards(make: Callable[[int], qt.Dataset]) -> None:
-    data = make(4)
+def test_loaders_one_after_another_all_get_boards(make_numbers: Callable[[int], qt.Dataset]) -> None:
+    data = make_numbers(4)
     for explicit in (False, True):
         for _ in range(70):  # a daemon serves 64 jobs over a dataset
             keywords = ONE_OF_TWO if explicit else {}
@@ -55,8 +41,8 @@ def test_loaders_one_after_another_all_get_boards(make: Callable[[int], qt.Datas
         wait_until(lambda: jobs() == [])
 
 
-def test_loaders_with_workers_leave_too(make: Callable[[int], qt.Dataset]) -> None:
-    data = make(20)
+def test_loaders_with_workers_leave_too(make_numbers: Callable[[int], qt.Dataset]) -> None:
+    data = make_numbers(20)
     loader = qt.DataLoader(data, 2, True, num_workers=2, persistent_workers=True)
     batches = iter(loader)
     next(batches)
@@ -67,8 +53,8 @@ def test_loaders_with_workers_leave_too(make: Callable[[int], qt.Dataset]) -> No
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_two_loaders_alike_are_two_jobs(make: Callable[[int], qt.Dataset], workers: int) -> None:
-    data = make(40)
+def test_two_loaders_alike_are_two_jobs(make_numbers: Callable[[int], qt.Dataset], workers: int) -> None:
+    data = make_numbers(40)
     loaders = [qt.DataLoader(data, 4, True, num_workers=workers, **ONE_OF_TWO) for _ in range(2)]
     for _ in range(2):
         pairs = list(zip(*loaders, strict=True))
@@ -80,8 +66,8 @@ def test_two_loaders_alike_are_two_jobs(make: Callable[[int], qt.Dataset], worke
     wait_until(lambda: sorted(job["leader"] for job in jobs()) == [False, True])
 
 
-def test_training_and_validation(make: Callable[[int], qt.Dataset]) -> None:
-    data = make(60)
+def test_training_and_validation(make_numbers: Callable[[int], qt.Dataset]) -> None:
+    data = make_numbers(60)
     parts = torch.utils.data.random_split(data, [40, 20], generator=torch.Generator().manual_seed(1))
     train, validation = (
         [qt.DataLoader(part, 5, shuffle, rank=r, world_size=2, seed=1) for r in range(2)]
@@ -96,8 +82,8 @@ def test_training_and_validation(make: Callable[[int], qt.Dataset]) -> None:
     assert len(jobs()) == 4
 
 
-def test_ranks_of_two_processes_are_one_job(make: Callable[[int], qt.Dataset]) -> None:
-    data = make(20)
+def test_ranks_of_two_processes_are_one_job(make_numbers: Callable[[int], qt.Dataset]) -> None:
+    data = make_numbers(20)
     spawn = multiprocessing.get_context("spawn")
     begun, go_on = spawn.Queue(), spawn.Event()
     others = [spawn.Process(target=run_rank, args=(r, data.source.url, begun, go_on)) for r in range(2)]

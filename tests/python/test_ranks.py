@@ -12,26 +12,13 @@ from typing import Any
 import pytest
 import quiver_cache.torch as qt
 import torch.distributed as dist
-from helpers import flat, numbered, numbers
+from helpers import flat, numbers
 from quiver_cache.errors import InvalidError
 from quiver_cache.torch import _ranks
 from quiver_cache.torch._ranks import Place, find_place
 
 SLURM = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4"}
-
-
-@pytest.fixture
-def make(place: Path, tmp_path: Path) -> Callable[[int], qt.Dataset]:
-    def build(count: int) -> qt.Dataset:
-        root = tmp_path / f"numbers{count}"
-        if not root.exists():
-            root.mkdir()
-            for key, body in numbered(count).items():
-                (root / key).write_bytes(body)
-        return qt.Dataset(str(root), numbers)
-
-    return build
 
 
 def test_where_the_rank_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,8 +45,8 @@ def test_where_the_rank_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
         find_place(2, 2, {})
 
 
-def test_ranks_need_a_common_seed(make: Callable[[int], qt.Dataset]) -> None:
-    loader = qt.DataLoader(make(10), 2, True, rank=0, world_size=2)
+def test_ranks_need_a_common_seed(make_numbers: Callable[[int], qt.Dataset]) -> None:
+    loader = qt.DataLoader(make_numbers(10), 2, True, rank=0, world_size=2)
     with pytest.raises(InvalidError, match="pass seed="):
         next(iter(loader))
 
@@ -79,10 +66,10 @@ def shares(data: qt.Dataset, world: int, size: int, **keywords: Any) -> list[lis
 
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("mode", ["substitute", "strict"])
-def test_policies(make: Callable[[int], qt.Dataset], drop: bool, mode: str) -> None:
+def test_policies(make_numbers: Callable[[int], qt.Dataset], drop: bool, mode: str) -> None:
     for n, world, size in [(5, 2, 2), (1, 4, 1), (20, 3, 16), (21, 3, 4), (2, 5, 8)]:
         for uneven in ("pad", "drop", "keep"):
-            parts = shares(make(n), world, size, uneven=uneven, mode=mode, drop_last=drop)
+            parts = shares(make_numbers(n), world, size, uneven=uneven, mode=mode, drop_last=drop)
             counts = Counter(flat(flat(parts)))
             steps = {len(batches) for batches in parts}
             if uneven != "keep":
@@ -97,15 +84,15 @@ def test_policies(make: Callable[[int], qt.Dataset], drop: bool, mode: str) -> N
                 assert all(c == 1 for c in counts.values())
 
 
-def test_unshuffled_ranks_cover(make: Callable[[int], qt.Dataset]) -> None:
-    parts = shares(make(20), 3, 4, shuffle=False, uneven="keep")
+def test_unshuffled_ranks_cover(make_numbers: Callable[[int], qt.Dataset]) -> None:
+    parts = shares(make_numbers(20), 3, 4, shuffle=False, uneven="keep")
     assert sorted(flat(flat(parts))) == list(range(20))
 
 
 def test_world_is_looked_up_at_iter(
-    make: Callable[[int], qt.Dataset], monkeypatch: pytest.MonkeyPatch
+    make_numbers: Callable[[int], qt.Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loader = qt.DataLoader(make(40), 4, True, seed=1)
+    loader = qt.DataLoader(make_numbers(40), 4, True, seed=1)
     assert len(loader) == 10
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -116,9 +103,9 @@ def test_world_is_looked_up_at_iter(
 
 
 def test_persistent_workers_follow_a_change_of_world(
-    make: Callable[[int], qt.Dataset], monkeypatch: pytest.MonkeyPatch
+    make_numbers: Callable[[int], qt.Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loader = qt.DataLoader(make(40), 4, True, seed=1, num_workers=1, persistent_workers=True)
+    loader = qt.DataLoader(make_numbers(40), 4, True, seed=1, num_workers=1, persistent_workers=True)
     assert len(flat(b.tolist() for b in loader)) == 40
     next(iter(loader))  # and an epoch is broken off
     monkeypatch.setenv("RANK", "1")
@@ -128,9 +115,9 @@ def test_persistent_workers_follow_a_change_of_world(
 
 
 @pytest.mark.parametrize("uneven", ["pad", "drop", "keep"])
-def test_the_samplers_length_counts_samples(make: Callable[[int], qt.Dataset], uneven: str) -> None:
+def test_the_samplers_length_counts_samples(make_numbers: Callable[[int], qt.Dataset], uneven: str) -> None:
     for rank in range(2):
-        loader = qt.DataLoader(make(21), 4, True, seed=1, rank=rank, world_size=2, uneven=uneven)
+        loader = qt.DataLoader(make_numbers(21), 4, True, seed=1, rank=rank, world_size=2, uneven=uneven)
         assert len(loader.sampler) == len(flat(b.tolist() for b in loader))
 
 
@@ -150,8 +137,8 @@ def _state_on_one_rank(rank: int, url: str, folder: str) -> None:
     dist.barrier()
 
 
-def test_a_state_is_no_collective(make: Callable[[int], qt.Dataset], tmp_path: Path) -> None:
-    url = make(12).source.url
+def test_a_state_is_no_collective(make_numbers: Callable[[int], qt.Dataset], tmp_path: Path) -> None:
+    url = make_numbers(12).source.url
     context = multiprocessing.get_context("spawn")
     ranks = [context.Process(target=_state_on_one_rank, args=(r, url, str(tmp_path))) for r in range(2)]
     for rank in ranks:
@@ -186,8 +173,8 @@ def _train(rank: int, world: int, url: str, folder: str, results: Any) -> None:
     dist.destroy_process_group()
 
 
-def test_two_gloo_ranks(make: Callable[[int], qt.Dataset], tmp_path: Path) -> None:
-    data = make(42)
+def test_two_gloo_ranks(make_numbers: Callable[[int], qt.Dataset], tmp_path: Path) -> None:
+    data = make_numbers(42)
     spawn = multiprocessing.get_context("spawn")
     results = spawn.Queue()
     (tmp_path / "job").mkdir()
