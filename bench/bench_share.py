@@ -14,12 +14,12 @@ from crowd import Crowd, Job, Setup
 from figures import Figure, say
 from limited import Bench, open_bench, pinned_share
 
-RATE = 8_000_000  # bytes/s on the wire
+RATE = 5_000_000  # bytes/s on the wire
 STEADY = 4  # epochs after the one that fills the cache
 
 
 @contextlib.contextmanager
-def crowd(bench: Bench, share: float, window: str = "2%") -> Iterator[tuple[Crowd, dict[str, str]]]:
+def crowd(bench: Bench, share: float, window: str = "3%") -> Iterator[tuple[Crowd, dict[str, str]]]:
     with bench.daemon(share, window) as environment, Crowd(bench, environment) as jobs:
         yield jobs, environment
 
