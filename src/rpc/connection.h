@@ -17,7 +17,6 @@
 
 namespace quiver::rpc {
 
-inline constexpr Bytes kMaxControlPayload = 16_MiB;    // what a message about items may need
 inline constexpr Bytes kDefaultPayloadLimit = 64_MiB;  // with room for an item that is sent whole
 
 // For replies that may take long: asked after each `slice` without a byte of the reply whether to

@@ -325,6 +325,28 @@ def test_sixty_four_processes_at_once(place: Path) -> None:
     assert len(daemons_of(place / "cache")) == 1
 
 
+def test_what_is_read_past_the_cache_is_no_hit(place: Path, upload: Upload) -> None:
+    files = blobs(70)
+    data = qt.Dataset(upload("blobs70", files), digest)
+    loader = qt.DataLoader(data, 4, True, collate_fn=as_list)
+    list(loader)
+    batches = iter(loader)
+    got = list(next(batches))
+    (daemon,) = daemons_of(place / "cache")
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        # Hits go on; where the daemon's heart stands still, the cache is left.
+        time.sleep(1.5)
+        for batch in batches:
+            got += batch
+        report = loader.report()
+        assert Counter(got) == digests(files, ".bin")
+        assert report["degraded"] and report["origin_bytes"] > 0
+        assert 0 < report["hits"] < 70
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
 def test_a_stopped_daemon(place: Path, upload: Upload) -> None:
     """Nobody waits long for it, and status says what to do."""
     files = blobs(70)

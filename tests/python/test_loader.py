@@ -453,3 +453,21 @@ def test_no_room_for_a_batch_is_an_error(place: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "QUIVER": "off"}
     told = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True, check=True)
     assert told.stdout.startswith("NoSpaceError") and "no room for a batch" in told.stdout
+
+
+def test_a_forked_copy_of_an_iterator_stops_nobodys_workers(
+    make: Callable[..., qt.Dataset], capfd: pytest.CaptureFixture[str]
+) -> None:
+    batches = iter(qt.DataLoader(make(40), 2, True, num_workers=2))
+    got = next(batches).tolist()
+    child = os.fork()
+    if child == 0:
+        try:
+            batches.__del__()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    for batch in batches:
+        got += batch.tolist()
+    assert sorted(got) == list(range(40))
+    assert "Traceback" not in capfd.readouterr().err

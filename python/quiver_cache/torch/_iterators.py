@@ -102,10 +102,14 @@ class _InProcess(_Accounts, _SingleProcessDataLoaderIter):
 class _WithWorkers(_Accounts, _MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any, engine: Engine, single: bool) -> None:
         self._engine = engine
+        self._owner = os.getpid()
         self._stop_fds = os.pipe()
         super().__init__(Face(loader, engine, single, stop_fd=self._stop_fds[0]))
 
     def _shutdown_workers(self) -> None:
+        # A worker forked later has a copy of this iterator, and the workers and the pipe are not its.
+        if getattr(self, "_owner", None) != os.getpid():
+            return
         fds, self._stop_fds = getattr(self, "_stop_fds", ()), ()  # type: ignore[assignment]
         if fds:
             with contextlib.suppress(OSError):

@@ -287,7 +287,10 @@ void FeedImpl::delivered(std::uint64_t ticket, std::uint32_t skipped) {
 void FeedImpl::count_delivered(FeedState& s, const Reading& reading) {
   ++s.report.batches;
   s.report.samples += reading.items.size();
-  s.report.settled += reading.settled;
+  // What was read past the cache was no hit, whatever lay there.
+  const std::uint64_t cached =
+      reading.items.size() - reading.tiers[static_cast<std::size_t>(Tier::kDirect)];
+  s.report.settled += std::min<std::uint64_t>(reading.settled, cached);
   for (int t = 0; t < kTiers; ++t) s.report.tiers[t] += reading.tiers[static_cast<std::size_t>(t)];
 }
 
