@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
 
 
-class _Stderr(logging.StreamHandler[TextIO]):
+class _Stderr(logging.Handler):
     """Looks up sys.stderr at each line, as it may be replaced."""
 
     def __init__(self) -> None:
-        logging.Handler.__init__(self)
+        super().__init__()
         self.setFormatter(logging.Formatter("quiver: %(message)s"))
 
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]
-        return sys.stderr
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:
+            self.handleError(record)
 
 
 def _make() -> logging.Logger:
