@@ -21,6 +21,23 @@ bool one_line(std::string_view s) {
   return s.find_first_of(std::string_view("\r\n\0", 3)) == s.npos;
 }
 
+// A segment of the path that is "." or "..", also in the encoded forms that URL parsers know.
+bool has_dot_segments(std::string_view url) {
+  const std::string_view path = url.substr(0, url.find('?'));
+  for (std::size_t at = path.find('/'); at != path.npos; at = path.find('/', at + 1)) {
+    std::string_view segment = path.substr(at + 1, path.find('/', at + 1) - at - 1);
+    int dots = 0;
+    while (!segment.empty()) {
+      const bool plain = segment.starts_with('.');
+      if (!plain && !segment.starts_with("%2e") && !segment.starts_with("%2E")) break;
+      segment.remove_prefix(plain ? 1 : 3);
+      ++dots;
+    }
+    if (segment.empty() && (dots == 1 || dots == 2)) return true;
+  }
+  return false;
+}
+
 // Where the request goes, for messages: without query, which may hold a token.
 std::string_view place(const HttpRequest& request) {
   return std::string_view(request.url).substr(0, request.url.find('?'));
@@ -56,7 +73,9 @@ Status CurlExchange::prepare() {
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-  curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, request_.path_as_is ? 1L : 0L);
+  // '..' in a key is bytes, not navigation. Only where there is any: newer versions of libcurl
+  // (8.14) refuse to sign with it.
+  curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, has_dot_segments(request_.url) ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
   // An upload hardly waits for "100 Continue". A header "Expect:" would turn it off, but
   // libcurl 7.88 signs that header without sending it.
