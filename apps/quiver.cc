@@ -101,6 +101,7 @@ constexpr const char* kExamples =
     "  quiver digest s3://bucket/train   list what is there and take its hashes: the manifest\n"
     "  quiver warm s3://bucket/train     fill the cache before a job needs it\n"
     "  quiver status                     see what is cached and who reads it\n"
+    "  quiver top                        see live how fast each job is, and why\n"
     "  quiver digest --help              more about one command\n";
 
 // The commands with their options, as CLI11 parses them.
@@ -111,10 +112,21 @@ struct CommandLine {
     app.footer(kExamples);
     app.get_option("--help")->description("Print this help");
     add_dataset_commands();
+    add_plan_command();
     add("status", "What is cached, who reads it, and how well", run_status,
         "  quiver status\n"
         "  quiver status --json | jq '.datasets[].jobs'\n"
         "It ends with 13 when no daemon runs, and with 20 when one runs but not as it should.\n");
+    CLI::App* top = add(
+        "top", "Every job live: how fast, what it waits for, and why",
+        [this](const Command& c) { return run_top(c, once); },
+        "  quiver top\n"
+        "  quiver top --once\n"
+        "  quiver top --json | jq -c '.jobs[] | {name, samples_per_s, why}'\n"
+        "On a terminal it is shown anew each second until Ctrl-C; elsewhere once. With --json it "
+        "is\n"
+        "one object a second. The daemon stays while it is watched.\n");
+    top->add_flag("--once", once, "Show it once");
     add("stop", "Stop the daemon; it starts again with the next job", run_stop,
         "  quiver stop\nWhat it has cached stays. Jobs that run start another one.\n");
     add("explain", "Every setting, its value, and where that came from", run_explain,
@@ -132,6 +144,7 @@ struct CommandLine {
   }
 
   void add_dataset_commands();
+  void add_plan_command();
   static Result<int> run_version(const Command& command) {
     if (command.json) {
       print_json({{"version", cache::kSoftware}});
@@ -142,9 +155,10 @@ struct CommandLine {
   }
 
   CLI::App app;
-  bool json = false, all = false, verify = false;
+  bool json = false, all = false, verify = false, once = false;
   std::string target;
   DigestArguments digest;
+  PlanArguments plan;
   Action action;
 };
 
@@ -182,6 +196,23 @@ void CommandLine::add_dataset_commands() {
       "The manifest stays. If no daemon runs one is started for it: only a daemon removes.\n");
   evict->add_option("target", target, "An id of 'quiver status', an address, or a manifest (.qvm)");
   evict->add_flag("--all", all, "Remove everything");
+}
+
+void CommandLine::add_plan_command() {
+  CLI::App* its = add(
+      "plan", "How long epochs will take with a cache of some size",
+      [this](const Command& c) { return run_plan(c, plan); },
+      "  quiver plan --bytes 150GB --speed 400MB/s --link 100MB/s --cache 50GB --cache 100GB\n"
+      "  quiver plan cluster.toml\n"
+      "It divides the cache as the daemon does. Without a speed a job computes as fast as it is "
+      "fed.\n");
+  its->add_option("file", plan.file, "Datasets, jobs, links and cache sizes, in TOML");
+  its->add_option("--bytes", plan.bytes, "Of one dataset: its size");
+  its->add_option("--speed", plan.speed, "What each of its jobs reads when it never waits");
+  its->add_option("--jobs", plan.jobs, "How many jobs read it (default: 1)")
+      ->check(CLI::Range(1, 10000));
+  its->add_option("--link", plan.link, "What its origin gives");
+  its->add_option("--cache", plan.caches, "The size of the cache; may be given several times");
 }
 
 // An unknown command is most often a slip.

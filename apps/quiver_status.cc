@@ -92,9 +92,10 @@ void print_status(const Json& status, bool degraded) {
 
 }  // namespace
 
-Result<Json> status_of(const Command& command, cache::Greeted& daemon) {
-  const auto reply = TRY(ask_daemon<cache::StatusReply>(
-      daemon, cache::Request::kStatus, cache::FetchRequest{}, command.environment.clock));
+Result<Json> status_of(const Command& command, cache::Greeted& daemon, Duration patience) {
+  const auto reply =
+      TRY(ask_daemon<cache::StatusReply>(daemon, cache::Request::kStatus, cache::FetchRequest{},
+                                         command.environment.clock, {}, patience));
   Json status = Json::parse(reply.json, nullptr, false);
   for (const char* part : {"disk", "memory", "datasets", "unclaimed"}) {
     if (status.is_object() && status.contains(part)) continue;

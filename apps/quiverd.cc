@@ -24,9 +24,9 @@ constexpr const char* kUsage =
     "  quiverd --cache-dir DIR --socket PATH [--SETTING VALUE]...\n"
     "\n"
     "Settings: disk-limit, disk-floor, memory-limit, window, fetch-concurrency, max-connections,\n"
-    "rate-limit, verify, idle-timeout, log-level; `quiver explain` says what each means. It is\n"
-    "started by itself where it is needed, serves its own user only, and stops on SIGTERM, SIGINT\n"
-    "or `quiver stop`.\n";
+    "rate-limit, verify, metrics, idle-timeout, log-level; `quiver explain` says what each means.\n"
+    "It is started by itself where it is needed, serves its own user only, and stops on SIGTERM,\n"
+    "SIGINT or `quiver stop`.\n";
 
 // "--disk-limit 20GB" and "--disk-limit=20GB" become disk_limit → 20GB.
 Result<std::map<std::string, std::string>> arguments_of(int argc, char** argv) {

@@ -4,6 +4,8 @@ hit     a hit of the C++ client against pread from one page-cached file
 loader  qt.DataLoader over a warm cache against torch's over page-cached files, raw bytes
 cold    the first epoch through a limited link against what eight connections get from it
 epoch   steady epochs at four cache sizes against max(compute, (1-p)D/b)
+mixed   four datasets behind one link: what each job gets of its speed, and what follows a change
+policy  one division of the cache between 200 datasets, and between ten times as many
 share   jobs over one dataset: speed, hits, bytes; speeds, joiners, a leader that is killed
 start   from after `import torch` to the first batch, no daemon running
 """
@@ -19,7 +21,7 @@ from figures import show
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-NAMES = ("hit", "loader", "cold", "epoch", "share", "start")
+NAMES = ("hit", "loader", "cold", "epoch", "mixed", "policy", "share", "start")
 
 
 def main() -> int:

@@ -341,7 +341,8 @@ class Feed:
 
     def delivered(self, ticket: int, skipped: int) -> None: ...
 
-    def waited(self, ticket: int, seconds: float) -> None: ...
+    def waited(self, ticket: int, waited: float, decoding: float, since_decoded: float, workers: int) -> None:
+        """All in seconds; workers decode beside the loop."""
 
     @property
     def epoch(self) -> int: ...

@@ -41,6 +41,12 @@ std::vector<Field<S>> make_fields() {
              "How far staging runs ahead of and behind the leading job",
              "computed from the dataset, the step and the link"},
             SizeOrPercent{}),
+      field(&S::shares,
+            {"shares", "",
+             "What single datasets (by the id that `quiver status` shows) weigh when the cache "
+             "divides between them, and the most of it that they may have",
+             "each job weighs 1, and no dataset has a limit"},
+            ShareRuleList{}),
       field(&S::verify,
             {"verify", "",
              "When an item's checksum is compared: when it arrives; also on its first read and 1 "
@@ -90,6 +96,12 @@ std::vector<Field<S>> make_fields() {
           &S::idle_timeout,
           {"idle_timeout", "s", "A daemon that started itself stops after this time without a job"},
           Seconds{seconds(1), seconds(30 * 86400)}),
+      field(&S::metrics,
+            {"metrics", "address or path",
+             "Where the daemon serves its figures for Prometheus, at /metrics: on the loopback "
+             "interface, which every user of the machine can read, or on a socket of its own user",
+             "nowhere"},
+            LocalAddress{}),
       field(&S::log_level, {"log_level", "", "The least severe events that are logged"},
             Choice<LogLevel>{{{"debug", LogLevel::kDebug},
                               {"info", LogLevel::kInfo},

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/share_rules.h"
 
 namespace quiver {
 
@@ -22,6 +23,7 @@ struct Settings {
   double disk_floor = 0.05;
   Bytes memory_limit = 1_GiB;
   SizeOrShare window;
+  std::vector<ShareRule> shares;
   Verify verify = Verify::kSampled;
   std::string manifest_dir;
 
@@ -36,6 +38,7 @@ struct Settings {
 
   std::string socket;
   std::chrono::seconds idle_timeout{600};
+  std::string metrics;  // empty: none
   LogLevel log_level = LogLevel::kInfo;
 
   std::vector<Provenance> sources;  // of each field, in the order of the table; empty: all defaults

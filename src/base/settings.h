@@ -42,6 +42,15 @@ struct Text {
   std::string write(const std::string& value) const { return value; }
   std::string accepted() const { return "any text"; }
 };
+// Where something listens that this machine alone can reach.
+struct LocalAddress {
+  using Value = std::string;
+  Result<std::string> read(std::string_view text) const;
+  std::string write(const std::string& value) const { return value; }
+  std::string accepted() const {
+    return "127.0.0.1:PORT, [::1]:PORT, or the path of a socket from /";
+  }
+};
 struct Switch {
   using Value = bool;
   Result<bool> read(std::string_view text) const;

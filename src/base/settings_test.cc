@@ -171,5 +171,17 @@ TEST(Settings, ExplainAndReferenceSayEverything) {
             "most memory |\n");
 }
 
+TEST(LocalAddress, IsOneThatOtherMachinesCannotReach) {
+  const LocalAddress kind;
+  for (const char* good : {"", "127.0.0.1:9100", "[::1]:65535", "/run/quiver.sock"}) {
+    EXPECT_EQ(kind.read(good).value(), good);
+  }
+  for (const char* bad : {"0.0.0.0:9100", "[::]:9100", "10.0.0.1:9100", "localhost", "9100",
+                          ":9100", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536",
+                          "127.0.0.1:-1", "127.0.0.1:1x", "metrics.sock"}) {
+    EXPECT_FALSE(kind.read(bad)) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace quiver

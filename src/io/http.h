@@ -47,7 +47,7 @@ struct HttpRequest {
   std::optional<SigV4> sign;  // x-amz-date, x-amz-content-sha256 and the token are added
   std::string ca_file;        // empty: libcurl's default and its environment variables
   bool verify_tls = true;
-  int max_redirects = 0;   // Range is sent again, credentials never to another host
+  int max_redirects = 0;  // Range is sent again, credentials never to another host
   // Which redirects are followed, by their answer; the others are the result. Empty: all.
   std::function<bool(const HttpResponse&)> follows;
   // Other hosts that a redirected request is signed for, anew; empty: none.

@@ -1,5 +1,6 @@
 #include "io/socket.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -53,6 +54,28 @@ Result<short> wait_for(int fd, short events, Instant deadline, std::string_view 
     const int n = ::ppoll(&p, 1, &timeout, nullptr);
     if (n > 0) return p.revents;
     if (n < 0 && errno != EINTR) return os_error(errno, doing);
+  }
+}
+
+// A connection that has come to this listener.
+Result<UnixSocket> accept_on(int listener, std::string_view where, Instant deadline) {
+  for (;;) {
+    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.valid()) return UnixSocket(std::move(fd));
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EMFILE || errno == ENFILE) {
+      return error(Code::kNoSpace, "accepting on {}: the limit of open files is reached", where);
+    }
+    // Of a TCP socket that is shut down it is no listener any more.
+    if (errno != EAGAIN && errno != EINVAL) {
+      return os_error(errno, fmt::format("accepting on {}", where));
+    }
+    const bool shut = errno == EINVAL;
+    const short events = shut ? POLLHUP : TRY(wait_for(listener, POLLIN, deadline, "accepting"));
+    // Of a Unix listener that is shut down accept() keeps saying EAGAIN.
+    if ((events & POLLHUP) != 0) {
+      return error(Code::kUnavailable, "accepting on {}: it is shut down", where);
+    }
   }
 }
 
@@ -148,6 +171,17 @@ Status UnixSocket::send(ByteSpan data, std::span<const int> fds, Instant deadlin
   return {};
 }
 
+Result<std::size_t> UnixSocket::receive_some(MutableByteSpan out, Instant deadline) {
+  for (;;) {
+    const auto n = ::recv(fd_.get(), out.data(), out.size(), MSG_DONTWAIT);
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno == EINTR) continue;
+    if (gone(errno)) return std::size_t{0};
+    if (errno != EAGAIN) return os_error(errno, "receiving");
+    TRY(wait_for(fd_.get(), POLLIN, deadline, "receiving"));
+  }
+}
+
 Status UnixSocket::receive(MutableByteSpan out, std::vector<Fd>& fds, Instant deadline) {
   const std::size_t had = fds.size();
   const auto refuse = [&](Code code, std::string_view why) -> Status {
@@ -203,6 +237,10 @@ Result<PeerCredentials> UnixSocket::peer() const {
 void UnixSocket::shutdown() {
   ::shutdown(fd_.get(), SHUT_RDWR);
 }
+void UnixSocket::shutdown_sending() {
+  ::shutdown(fd_.get(), SHUT_WR);
+}
+
 void UnixSocket::shutdown_reading() {
   ::shutdown(fd_.get(), SHUT_RD);
 }
@@ -253,23 +291,52 @@ UnixListener& UnixListener::operator=(UnixListener&& o) noexcept {
 }
 
 Result<UnixSocket> UnixListener::accept(Instant deadline) {
-  for (;;) {
-    Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd.valid()) return UnixSocket(std::move(fd));
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EMFILE || errno == ENFILE) {
-      return error(Code::kNoSpace, "accepting on {}: the limit of open files is reached", path_);
-    }
-    if (errno != EAGAIN) return os_error(errno, fmt::format("accepting on {}", path_));
-    const short events = TRY(wait_for(fd_.get(), POLLIN, deadline, "accepting"));
-    // Of a listener that is shut down accept() keeps saying EAGAIN.
-    if ((events & POLLHUP) != 0) {
-      return error(Code::kUnavailable, "accepting on {}: it is shut down", path_);
-    }
-  }
+  return accept_on(fd_.get(), path_, deadline);
 }
 
 void UnixListener::shutdown() {
+  ::shutdown(fd_.get(), SHUT_RDWR);
+}
+
+Result<LoopbackListener> LoopbackListener::bind(std::uint16_t port, bool ipv6) {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+  const auto at = [](std::uint16_t p, bool six) {
+    return fmt::format("{}:{}", six ? "[::1]" : "127.0.0.1", p);
+  };
+  if (ipv6) {
+    auto& six = reinterpret_cast<sockaddr_in6&>(address);
+    six.sin6_family = AF_INET6;
+    six.sin6_addr = IN6ADDR_LOOPBACK_INIT;
+    six.sin6_port = htons(port);
+    size = sizeof six;
+  } else {
+    auto& four = reinterpret_cast<sockaddr_in&>(address);
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    four.sin_port = htons(port);
+    size = sizeof four;
+  }
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return os_error(errno, "making a socket");
+  const int on = 1;  // else a daemon that is started anew waits for its predecessor's connections
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd.get(), generic, size) < 0 || ::listen(fd.get(), SOMAXCONN) < 0) {
+    if (errno != EADDRINUSE) return os_error(errno, fmt::format("listening on {}", at(port, ipv6)));
+    return error(Code::kInvalid, "cannot listen on {}: another process does", at(port, ipv6));
+  }
+  if (::getsockname(fd.get(), generic, &size) < 0) return os_error(errno, "listening");
+  const in_port_t bound = ipv6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                               : reinterpret_cast<sockaddr_in&>(address).sin_port;
+  return LoopbackListener(std::move(fd), ntohs(bound));
+}
+
+Result<UnixSocket> LoopbackListener::accept(Instant deadline) {
+  return accept_on(fd_.get(), "the loopback interface", deadline);
+}
+
+void LoopbackListener::shutdown() {
   ::shutdown(fd_.get(), SHUT_RDWR);
 }
 

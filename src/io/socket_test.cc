@@ -247,5 +247,34 @@ TEST_F(UnixListenerTest, ConnectTimesOutWhenTheQueueIsFull) {
   EXPECT_EQ(next.error().code, Code::kTimeout) << next.error().message;
 }
 
+TEST(LoopbackListener, ServesThisMachineUntilItIsShutDown) {
+  for (const bool ipv6 : {false, true}) {
+    auto listener = LoopbackListener::bind(0, ipv6);
+    if (!listener && ipv6) continue;  // the machine has none
+    ASSERT_TRUE(listener) << listener.error().message;
+    EXPECT_EQ(LoopbackListener::bind(listener->port(), ipv6).error().code, Code::kInvalid);
+    const Instant now = std::chrono::steady_clock::now();
+    EXPECT_EQ(listener->accept(now).error().code, Code::kTimeout);
+    std::jthread stopper([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      listener->shutdown();
+    });
+    EXPECT_EQ(listener->accept(now + std::chrono::seconds(10)).error().code, Code::kUnavailable);
+  }
+}
+
+TEST(UnixSocket, ReceivesWhatIsThereAndThenTheEnd) {
+  auto [a, b] = UnixSocket::pair().value();
+  const Instant soon = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  std::array<std::byte, 100> bytes;
+  EXPECT_EQ(b.receive_some(bytes, std::chrono::steady_clock::now()).error().code, Code::kTimeout);
+  ASSERT_TRUE(a.send(as_bytes("abc"), {}, soon));
+  EXPECT_EQ(b.receive_some(bytes, soon).value(), 3u);
+  a.shutdown_sending();
+  EXPECT_EQ(b.receive_some(bytes, soon).value(), 0u);
+  ASSERT_TRUE(b.send(as_bytes("d"), {}, soon)) << "the other way goes on";
+  EXPECT_EQ(a.receive_some(bytes, soon).value(), 1u);
+}
+
 }  // namespace
 }  // namespace quiver::io

@@ -72,6 +72,10 @@ void Server::stop() {
   slots.clear();  // joins
 }
 
+Bytes Server::payload_bytes() const {
+  return Bytes(payloads_.with([](std::uint64_t here) { return here; }));
+}
+
 std::size_t Server::connections() const {
   return slots_.with([](const Slots& slots) {
     return static_cast<std::size_t>(std::count_if(

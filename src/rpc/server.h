@@ -68,6 +68,7 @@ class Server {
   // stays so. As stop(): from one thread at a time, and none after it.
   void listen_on(io::UnixListener listener);
   std::size_t connections() const;  // being served now
+  Bytes payload_bytes() const;      // of the large payloads that are being handled now
 
  private:
   struct Slot;

@@ -21,7 +21,7 @@ from lab.s3 import Bucket
 from quiver_cache._programs import find_program
 
 QUIVER = find_program("quiver")
-COMMANDS = ("digest", "warm", "evict", "status", "stop", "explain", "version")
+COMMANDS = ("digest", "warm", "evict", "plan", "status", "stop", "explain", "version")
 Upload = Callable[[str, dict[str, bytes]], str]
 
 

@@ -1,9 +1,9 @@
 """The documents: their snippets run, their links lead somewhere, the commands they name exist.
 
 In README.md and docs/*.md the ```python blocks of a page run in order as one program, in a folder of
-its own; `python file=NAME` is a program by itself, saved there; each line of a `sh runnable` block
-is a command in that folder; a ```toml block is a settings file. Any other ```sh or ```python block
-needs the line `<!-- not run: REASON -->` before it.
+its own; `python file=NAME` and `toml file=NAME` are files by themselves, saved there; each line of a
+`sh runnable` block is a command in that folder; a ```toml block is a settings file. Any other ```sh or
+```python block needs the line `<!-- not run: REASON -->` before it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from quiver_cache._programs import find_program
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL = [*ROOT.glob("*.md"), *(p for top in ("docs", "src", "python") for p in (ROOT / top).rglob("*.md"))]
 KINDS = ("python", "sh runnable", "toml")
+FILES = ("python file=", "toml file=")
 
 # What the README leaves to the reader.
 AUGMENT = """import torch
@@ -97,7 +98,7 @@ def run(command: list[str] | str, folder: Path, what: object) -> str:
 
 
 def is_run(block: Block) -> bool:
-    return not block.not_run and (block.kind in KINDS or block.kind.startswith("python file="))
+    return not block.not_run and (block.kind in KINDS or block.kind.startswith(FILES))
 
 
 def program_of(page: Path) -> str:
@@ -126,7 +127,7 @@ def test_the_python_of_a_page_runs(page: Path, folder: Path) -> None:
 @pytest.mark.parametrize("page", [p for p in PAGES if "```sh runnable" in p.read_text()], ids=name_of)
 def test_the_commands_of_a_page_run(page: Path, folder: Path, place: Path) -> None:
     for block in filter(is_run, blocks_of(page)):
-        if block.kind.startswith("python file="):
+        if block.kind.startswith(FILES):
             (folder / block.kind.partition("=")[2]).write_text(block.text)
         elif block.kind == "sh runnable":
             for command in commands_of(block):

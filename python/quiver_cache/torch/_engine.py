@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -150,13 +151,13 @@ class Engine:
                 "epoch: use one loader for each loop that runs at the same time"
             )
 
-    def deliver(self, batch: Fed, waited: float) -> None:
+    def deliver(self, batch: Fed, waited: float, workers: int) -> None:
         """The loop is about to get this batch."""
         feed = self.ready_feed()
         if self._recorder is not None:
             start = feed.state().chain if self._recorder.is_new else ""
             self._recorder.add(batch.epoch, batch.step, self.place.rank, batch.ids or [], start)
-        feed.waited(batch.ticket, waited)
+        feed.waited(batch.ticket, waited, batch.decoding, time.monotonic() - batch.ready, workers)
         feed.delivered(batch.ticket, batch.skipped)
 
     def finish(self, serial: int) -> None:

@@ -78,6 +78,7 @@ class _Accounts:
 
     _engine: Engine
     _sampler_iter: Any
+    _num_workers: int
 
     def _next_data(self) -> Any:
         while True:
@@ -88,7 +89,7 @@ class _Accounts:
             except StopIteration:
                 self._engine.finish(self._sampler_iter.serial)
                 raise
-            self._engine.deliver(batch, time.perf_counter() - began)
+            self._engine.deliver(batch, time.perf_counter() - began, self._num_workers)
             if not batch.empty:
                 return batch.data
 

@@ -10,6 +10,7 @@ import os
 import random
 import select
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import reduction, util
@@ -47,7 +48,7 @@ class Fed:
     has got the batch it is the ticket that holds it.
     """
 
-    __slots__ = ("batch", "data", "empty", "epoch", "ids", "skipped", "step", "ticket")
+    __slots__ = ("batch", "data", "decoding", "empty", "epoch", "ids", "ready", "skipped", "step", "ticket")
 
     def __init__(
         self,
@@ -59,6 +60,8 @@ class Fed:
         data: Any,
         empty: bool,
         batch: _core.Batch | None = None,
+        decoding: float = 0.0,
+        ready: float | None = None,
     ) -> None:
         self.ticket = ticket
         self.epoch = epoch
@@ -68,12 +71,14 @@ class Fed:
         self.data = data
         self.empty = empty
         self.batch = batch
+        self.decoding = decoding  # seconds, from its bytes to the batch
+        self.ready = time.monotonic() if ready is None else ready  # the clock is of all processes
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.ticket, self.epoch, self.step, self.ids, self.skipped)
         # Pickled in this order: what makes the samples references ends after them, and is None then.
         by_reference = None if self.batch is None else self.batch.by_reference()
-        return Fed, (*fields, self.data, self.empty, by_reference)
+        return Fed, (*fields, self.data, self.empty, by_reference, self.decoding, self.ready)
 
     def pin_memory(self, device: str | None = None) -> Fed:
         self.data = pin_memory(self.data, device)  # type: ignore[no-untyped-call]
@@ -86,6 +91,7 @@ class Loaded(NamedTuple):
     batch: _core.Batch
     samples: list[Any]
     skipped: int
+    since: float  # its bytes were there
 
 
 class TicketDataset(torch.utils.data.Dataset[Any]):
@@ -120,6 +126,7 @@ class TicketDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, ticket: Ticket) -> Loaded:
         batch = self._wait(ticket.number)
+        since = time.monotonic()
         ids = batch.ids
         contents = batch.contents()
         labels = self.dataset.source.manifest.labels_of(ids) if self.dataset.classes else ids
@@ -129,7 +136,7 @@ class TicketDataset(torch.utils.data.Dataset[Any]):
             for item, content, label, repeat in zip(ids, contents, labels, repeats, strict=True):
                 seed_item(ticket.seed, batch.epoch, item, repeat)
                 results.append(self._finish(content, item, label))
-        return self._sort_out(batch, results)
+        return self._sort_out(batch, results, since)
 
     def __getitem__(self, ticket: Any) -> Any:
         raise TypeError("this dataset is read by tickets")
@@ -146,19 +153,19 @@ class TicketDataset(torch.utils.data.Dataset[Any]):
         except _BAD as problem:
             return _Failure(problem)
 
-    def _sort_out(self, batch: _core.Batch, results: list[Any]) -> Loaded:
+    def _sort_out(self, batch: _core.Batch, results: list[Any], since: float) -> Loaded:
         good = [r for r in results if type(r) is not _Failure]
         bad = len(results) - len(good)
         if bad == 0:
-            return Loaded(batch, results, 0)
+            return Loaded(batch, results, 0, since)
         failure = next(r for r in results if type(r) is _Failure)
         if self._on_bad == "raise" or (self._on_bad == "substitute" and not good):
             raise failure.problem
         if self._on_bad == "skip":
-            return Loaded(batch, good, bad)
+            return Loaded(batch, good, bad, since)
         others = iter(good * (bad // len(good) + 1))
         samples = [next(others) if type(r) is _Failure else r for r in results]
-        return Loaded(batch, samples, bad)
+        return Loaded(batch, samples, bad, since)
 
     def _wait(self, ticket: int) -> _core.Batch:
         reader = self._attached()
@@ -207,7 +214,8 @@ class TicketCollate:
             data = self._collate(samples[0] if self._single else samples)
         ids = batch.ids if self._keep_ids else None
         fields = (batch.ticket, batch.epoch, batch.step, ids, loaded.skipped)
-        return Fed(*fields, data, not samples, batch)
+        now = time.monotonic()
+        return Fed(*fields, data, not samples, batch, now - loaded.since, now)
 
 
 @contextmanager

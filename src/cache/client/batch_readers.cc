@@ -69,6 +69,7 @@ void BatchReaders::read_item(Reading& reading, std::uint32_t index, std::stop_to
   if (tier) {
     row.tier = static_cast<std::uint8_t>(*tier);
     ++reading.tiers[row.tier];
+    reading.content += row.length;
     return;
   }
   fail_row(row, room, tier.error());

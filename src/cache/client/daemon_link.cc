@@ -20,9 +20,9 @@ constexpr std::size_t kLongestSocketPath = 107;
 constexpr std::string_view kSoftware = "quiver-cache 0.1.0";
 constexpr std::string_view kMarker = "quiver-cache";  // of a cache directory, as the store has it
 constexpr Bytes kLogLimit = 16_MiB;
-constexpr std::array<std::string_view, 9> kDaemonSettings = {
-    "disk_limit", "disk_floor",        "memory_limit", "window",   "max_connections",
-    "verify",     "fetch_concurrency", "rate_limit",   "log_level"};
+constexpr std::array<std::string_view, 11> kDaemonSettings = {
+    "disk_limit",        "disk_floor", "memory_limit", "window",  "max_connections", "verify",
+    "fetch_concurrency", "rate_limit", "log_level",    "metrics", "shares"};
 // A greeting costs the daemon nothing, so one that is well answers at once.
 constexpr Duration kLongestGreeting = std::chrono::seconds(5);
 constexpr Duration kLookEvery = std::chrono::milliseconds(500);

@@ -43,6 +43,7 @@ void DrawThread::run(std::stop_token stop) {
     follow_view();
     if (!view_) readers_.grow(kDirectReaders);
     keep_house();
+    tell_board();
     if (work && !draw(stop)) wait_for_arrivals(stop);
   }
 }
@@ -60,8 +61,7 @@ bool DrawThread::wait_for_work(std::stop_token stop) {
     may_draw = s.plan && s.drawn < s.plan->batches && room && !s.closed;
     return may_draw || s.plan != plan_ || s.join_due;
   };
-  shared_.state.wait_for(stop, plan_ ? Duration(std::chrono::milliseconds(250)) : kHousekeeping,
-                         look, [](FeedState&) {});
+  shared_.state.wait_for(stop, plan_ ? kTell : kHousekeeping, look, [](FeedState&) {});
   if (current != plan_) adopt(std::move(current));
   return may_draw;
 }
@@ -100,7 +100,8 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
                    .shuffled = o.shuffle,
                    .listed = plan_->listed.has_value(),
                    .world = o.world,
-                   .rank = o.rank};
+                   .rank = o.rank,
+                   .part = plan_->part.count()};
     board.run = plan_->serial;
     board.settled = settled_;
     board.taken = ItemSet(plan_->part.size(), true);  // all that is not this rank's to take

@@ -41,6 +41,9 @@ class DrawThread {
   void find_lost();
   void publish_board();
   void report();
+  void tell_board();
+
+  static constexpr Duration kTell = std::chrono::milliseconds(100);  // the board, what is counted
 
   FeedShared& shared_;
   BatchReaders readers_;
@@ -56,9 +59,7 @@ class DrawThread {
   std::uint64_t evicted_ = 0;       // by the view's counter, when last looked at
   std::uint32_t seen_changes_ = 0;
   Instant starved_since_{};  // the draw has waited without any offer since
-  Instant next_housekeeping_{}, last_report_{};
-  std::uint64_t reported_samples_ = 0;
-  double reported_wait_ = 0;
+  Instant next_housekeeping_{}, next_telling_{};
   std::jthread thread_;  // last: it uses all of the above
 };
 

@@ -58,7 +58,7 @@ class FeedImpl final : public Feed {
   Status begin_epoch() override;
   std::optional<std::uint64_t> issue() override;
   void delivered(std::uint64_t ticket, std::uint32_t skipped) override;
-  void waited(std::uint64_t ticket, Duration total) override;
+  void waited(std::uint64_t ticket, const Handover& handover) override;
 
   std::uint64_t epoch() const override {
     return shared_->state.with(
@@ -94,6 +94,7 @@ class FeedImpl final : public Feed {
   void abandon_run(FeedState& s);
   std::uint64_t new_ticket(FeedState& s) const;
   void count_delivered(FeedState& s, const Reading& reading);
+  void measure_step(FeedState& s, const Reading& reading, Instant now);
 
   ForkMark mark_;
   ItemSet base_;  // all items, or the subset
@@ -189,6 +190,7 @@ Status FeedImpl::begin_epoch() {
     s.report = EpochReport{};
     s.report.epoch = plan->epoch;
     s.began = s.last_delivery = Instant{};
+    s.hindered = {};
     s.node_bytes.begin();
     s.direct_before = direct;
   });
@@ -273,6 +275,7 @@ void FeedImpl::delivered(std::uint64_t ticket, std::uint32_t skipped) {
     const Reading& reading = *entry->second.reading;
     shared_->arena->end(ticket);
     count_delivered(s, reading);
+    measure_step(s, reading, now);
     s.report.skipped += skipped;
     const std::uint32_t pads = s.progress.deliver(entry->first, reading.items);
     if (!reading.plan->listed) s.report.repeats += pads;
@@ -292,16 +295,48 @@ void FeedImpl::count_delivered(FeedState& s, const Reading& reading) {
       reading.items.size() - reading.tiers[static_cast<std::size_t>(Tier::kDirect)];
   s.report.settled += std::min<std::uint64_t>(reading.settled, cached);
   for (int t = 0; t < kTiers; ++t) s.report.tiers[t] += reading.tiers[static_cast<std::size_t>(t)];
+  const auto read_from = [&](Tier tier) -> std::uint64_t {
+    return reading.tiers[static_cast<std::size_t>(tier)];
+  };
+  const std::uint64_t here = read_from(Tier::kPinned) + read_from(Tier::kStaged);
+  const std::uint64_t pinned = std::min<std::uint64_t>(reading.settled, here);
+  s.counters.pinned += pinned;
+  s.counters.staged += here - pinned;
+  s.counters.missed += read_from(Tier::kFetched);
+  s.counters.direct += read_from(Tier::kDirect);
+  s.counters.bytes += reading.content;
+  ++s.counters.steps;
 }
 
-void FeedImpl::waited(std::uint64_t ticket, Duration total) {
+// The first step of an epoch has no delivery before it: what the loop did between epochs is no
+// step.
+void FeedImpl::measure_step(FeedState& s, const Reading& reading, Instant now) {
+  LoopStep step = std::exchange(s.step, LoopStep{});
+  const Duration hindered = std::exchange(s.hindered, Duration(0));
+  if (s.last_delivery == Instant{}) return;
+  step.items = static_cast<std::uint32_t>(reading.items.size());
+  step.loop = now - s.last_delivery - hindered;
+  s.meter.add(step);
+}
+
+void FeedImpl::waited(std::uint64_t ticket, const Handover& handover) {
   const Instant now = shared_->environment.clock.now();
+  const Duration total = handover.waited;
   shared_->state.with([&](FeedState& s) {
     const auto& slot = s.ready_at[ticket % s.ready_at.size()];
     if (ticket < s.first_ticket || slot.ticket != ticket) return;
     const Duration link = std::clamp(slot.at - (now - total), Duration(0), total);
     s.report.waited_link_s += seconds(link);
     s.report.waited_decode_s += seconds(total - link);
+    s.counters.waited_link_ns += static_cast<std::uint64_t>(link.count());
+    s.counters.waited_decode_ns += static_cast<std::uint64_t>((total - link).count());
+    // Workers that decode beside the loop hinder it too when they have only just got the bytes, and
+    // would not have if those had been there: what they can do is reckoned from their own time.
+    s.hindered += handover.workers == 0
+                      ? link
+                      : std::clamp(total - handover.since_decoded, Duration(0), total);
+    s.step.decoding = handover.decoding;
+    s.step.workers = handover.workers;
   });
 }
 

@@ -102,6 +102,14 @@ struct EpochReport {
   bool degraded = false;
 };
 
+// How the loop came by a batch.
+struct Handover {
+  Duration waited{};          // by the loop, until it had it
+  Duration decoding{};        // took, from the bytes to the batch
+  Duration since_decoded{};   // it has been ready to be handed over
+  std::uint32_t workers = 0;  // that decode beside the loop; 0: it does that itself
+};
+
 // Owned by one process; its methods may be called by any one thread at a time, but for stats.
 class Feed {
  public:
@@ -125,8 +133,8 @@ class Feed {
   // The loop has got the batch (in any order). `skipped` of its items were left out by the
   // consumer.
   virtual void delivered(std::uint64_t ticket, std::uint32_t skipped) = 0;
-  // The loop's own accounting: it waited this long for the ticket.
-  virtual void waited(std::uint64_t ticket, Duration total) = 0;
+  // The loop's own accounting, before delivered(): it has the ticket's batch now.
+  virtual void waited(std::uint64_t ticket, const Handover& handover) = 0;
 
   virtual std::uint64_t epoch() const = 0;
   // The next begin_epoch begins this one, or goes on with it where it is the one that was loaded.

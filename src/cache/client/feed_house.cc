@@ -79,10 +79,9 @@ void DrawThread::find_lost() {
 
 void DrawThread::report() {
   ReportRequest request;
-  const Instant now = shared_.environment.clock.now();
-  const bool running = shared_.state.with([&](FeedState& s) {
+  shared_.state.with([&](FeedState& s) {
     s.report.degraded |= s.plan != nullptr && shared_.dataset->degraded();
-    if (!s.plan) return false;
+    if (!s.plan) return;
     request.epoch = s.plan->epoch;
     request.step = s.plan->first_step + s.delivered;
     request.steps = s.plan->first_step + s.plan->batches;
@@ -91,29 +90,25 @@ void DrawThread::report() {
     request.direct = s.report.tiers[static_cast<int>(Tier::kDirect)];
     request.waited_link_s = s.report.waited_link_s;
     request.waited_decode_s = s.report.waited_decode_s;
-    return s.running();
   });
-  if (request.samples < reported_samples_) {  // another epoch
-    reported_samples_ = 0;
-    reported_wait_ = 0;
-    last_report_ = now;
-  }
-  const double busy = std::chrono::duration<double>(now - last_report_).count() -
-                      (request.waited_link_s - reported_wait_);
-  if (running && request.samples > reported_samples_ && last_report_ != Instant{}) {
-    const double pace =
-        static_cast<double>(request.samples - reported_samples_) / std::max(busy, 1e-3);
-    shared_.board.with([&](Board& board) {
-      if (board.writer) board.writer->set_pace(pace, shared_.options.batch_size);
-    });
-  }
-  last_report_ = now;
-  reported_samples_ = request.samples;
-  reported_wait_ = request.waited_link_s;
   if (!view_ || generation_ == 0 || request.steps == 0) return;
   request.job = shared_.options.job;
   request.rank = shared_.options.rank;
   shared_.dataset->report(request);
+}
+
+// A board of another daemon gets what was counted for all of them.
+void DrawThread::tell_board() {
+  const Instant now = shared_.environment.clock.now();
+  if (now < next_telling_) return;
+  next_telling_ = now + kTell;
+  const auto [counters, pace] =
+      shared_.state.with([](const FeedState& s) { return std::pair(s.counters, s.meter.pace()); });
+  shared_.board.with([&](Board& board) {
+    if (!board.writer) return;
+    board.writer->set_counters(counters);
+    board.writer->set_pace(pace, shared_.options.batch_size);
+  });
 }
 
 }  // namespace quiver::cache

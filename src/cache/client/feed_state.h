@@ -15,6 +15,7 @@
 #include "cache/client/arena.h"
 #include "cache/client/feed.h"
 #include "cache/client/job_progress.h"
+#include "cache/client/pace_meter.h"
 
 namespace quiver::cache {
 
@@ -38,6 +39,7 @@ struct Reading {
   std::vector<ItemId> asked_late;  // that are missing and are ordered when their turn comes
   std::uint32_t settled = 0;       // of them, resident when the epoch began
   std::uint64_t block = 0, bytes = 0;
+  std::atomic<std::uint64_t> content = 0;  // bytes of the items that were read
   std::array<std::atomic<std::uint32_t>, kTiers> tiers{};
   std::atomic<std::uint32_t> next = 0, left = 0;  // the item to be claimed next; those not yet read
 };
@@ -84,7 +86,11 @@ struct FeedState {
   std::uint64_t held_bytes = 0;                     // of blocks of entries
   JobProgress progress;
   EpochReport report;
+  JobCounters counters;  // of all epochs
+  PaceMeter meter;
   Instant began{}, last_delivery{};
+  Duration hindered{};  // since then the loop has waited for data
+  LoopStep step;        // that ends with the next delivery: how its batch was decoded
   NodeOriginBytes node_bytes;
   std::uint64_t direct_before = 0;  // this process had read directly when the epoch began
   bool join_due = true;             // the loop waits for the daemon's answer

@@ -50,6 +50,19 @@ struct OriginStats {
   double permitted = 0;  // requests at once, as the origin bears them; 0: no network, no limit
   Bytes body_bytes;      // payload received, failed attempts included
   std::array<std::uint64_t, kRetryClasses> retries_by_class{};  // indexed by RetryClass
+
+  // The counts of two origins together; `permitted` is of neither.
+  OriginStats& operator+=(const OriginStats& other) {
+    lists += other.lists;
+    heads += other.heads;
+    gets += other.gets;
+    retries += other.retries;
+    body_bytes += other.body_bytes;
+    for (std::size_t i = 0; i < kRetryClasses; ++i) {
+      retries_by_class[i] += other.retries_by_class[i];
+    }
+    return *this;
+  }
 };
 
 class Origin {

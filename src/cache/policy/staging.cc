@@ -83,7 +83,7 @@ bool StagingPlan::wants_place(JobId id, const Job& job, const Place& place) cons
   return (place.served & job.bit) == 0 && wants(job, place.item);
 }
 
-bool StagingPlan::wanted_by_any(ItemId id) const {
+bool StagingPlan::wanted(ItemId id) const {
   return std::any_of(jobs_.begin(), jobs_.end(),
                      [&](const auto& entry) { return wants(entry.second, id); });
 }
@@ -276,7 +276,7 @@ void StagingPlan::evicted(ItemId id) {
 
 void StagingPlan::guest(ItemId id) {
   if (holds(id) || where_[id.value] != Where::kStaged) return;
-  guests_.push_back(Guest{id, wanted_by_any(id)});
+  guests_.push_back(Guest{id, wanted(id)});
   guest_of_[id] = staged_bytes_(id);
   held_ += guest_of_[id];
 }
@@ -303,11 +303,11 @@ void StagingPlan::drop_guests(std::vector<ItemId>& leaving) {
   const Bytes most = leader_ ? window_ / 8 : window_;
   std::deque<Guest> staying;
   for (Guest& guest : guests_) {
-    const bool wanted = wanted_by_any(guest.item);
-    const bool served = guest.wanted && !wanted;
+    const bool still_wanted = wanted(guest.item);
+    const bool served = guest.wanted && !still_wanted;
     // At least one stays however small the window: somebody is about to read it.
     const bool too_many = bytes > most && guest.item != guests_.back().item;
-    guest.wanted = guest.wanted || wanted;
+    guest.wanted = guest.wanted || still_wanted;
     if (!served && !too_many) {
       staying.push_back(guest);
       continue;

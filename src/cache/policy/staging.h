@@ -83,6 +83,7 @@ class StagingPlan {
   // Staged items that leave now. They count as here until evicted() says otherwise.
   std::vector<ItemId> release();
 
+  bool wanted(ItemId id) const;  // by any job, in the epoch that it is in
   bool holds(ItemId id) const { return place_of_.contains(id) || guest_of_.contains(id); }
   bool here(ItemId id) const { return where_[id.value] >= Where::kStaged; }
   std::optional<JobId> leader() const { return leader_; }
@@ -118,7 +119,6 @@ class StagingPlan {
   bool rank_wants(const RankBoard& board, ItemId id) const;
   bool wants(const Job& job, ItemId id, const std::uint64_t* epoch = nullptr) const;
   bool wants_place(JobId id, const Job& job, const Place& place) const;
-  bool wanted_by_any(ItemId id) const;
   static bool strict(const Job& job);
   void choose_leader();
   bool seek();

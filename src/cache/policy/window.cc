@@ -15,7 +15,7 @@ Bytes missing_part(Bytes of, Bytes pinned, Bytes dataset) {
 }  // namespace
 
 Window compute_window(const WindowInputs& in) {
-  const Bytes most = in.share / 2;
+  const Bytes most = std::max(in.share / 2, std::min(in.share, in.set_aside));
   const bool fits = in.share >= in.dataset;
   if (in.fixed.value != 0) {
     const Bytes window = std::min(in.fixed, most);

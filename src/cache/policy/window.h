@@ -12,6 +12,7 @@ struct WindowInputs {
   Bytes drawn_unread{};     // misses that were drawn and not read yet
   Bytes link_per_second{};  // measured; 0: not known
   Bytes fixed{};            // Settings.window; 0: by the rule
+  Bytes set_aside{};        // of the share, for the window: so much of it may be window
 };
 
 struct Window {
@@ -20,8 +21,8 @@ struct Window {
 };
 
 // max(2 % of the dataset, misses of 20 steps, 2 × misses drawn but not read, 5 s of the link), at
-// most half the share. Below 20 steps, or shorter than the time over which the link's rate wanders,
-// epochs are slower than the limit.
+// most half the share or what is set aside. Below 20 steps, or shorter than the time over which the
+// link's rate wanders, epochs are slower than the limit.
 Window compute_window(const WindowInputs& in);
 
 // The link's rate wanders and each new window moves what is pinned: a new one is adopted only when

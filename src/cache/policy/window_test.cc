@@ -41,6 +41,16 @@ TEST(Window, IsAtMostHalfTheShare) {
   EXPECT_EQ(w.pinned, kMB * 1'000);
 }
 
+TEST(Window, WhatIsSetAsideForItMayBeAllOfTheShare) {
+  WindowInputs in = inputs();
+  in.share = in.set_aside = kMB * 250;
+  in.step = kMB * 20;
+  EXPECT_EQ(compute_window(in).window, kMB * 250);
+  EXPECT_EQ(compute_window(in).pinned, Bytes(0));
+  in.share = kMB * 1'000;
+  EXPECT_GT(compute_window(in).window, kMB * 250);
+}
+
 TEST(Window, ASettingOverridesTheRule) {
   WindowInputs in = inputs();
   in.fixed = kMB * 30;

@@ -51,23 +51,11 @@ void Control::each_second(Instant now) {
   next_second_ = now + std::chrono::seconds(1);
   check_directory(now);
   watch_disk(now);
-  for (auto& [root, dataset] : datasets_) {
-    // What the link gives is seen only while it is the link that is waited for.
-    const std::uint64_t bytes = dataset->counters.origin_bytes - dataset->link_mark;
-    dataset->link_mark = dataset->counters.origin_bytes;
-    const bool busy = in_pool_ >= static_cast<std::uint32_t>(context_.settings.fetch_concurrency);
-    if (busy && bytes != 0) {
-      const double now_rate = static_cast<double>(bytes);
-      dataset->link_rate =
-          dataset->link_rate == 0 ? now_rate : 0.8 * dataset->link_rate + 0.2 * now_rate;
-    }
-  }
+  note_links();
   std::erase_if(failures_, [now](const auto& entry) { return entry.second.until <= now; });
   drop_unused(now);
-  if (now >= next_window_) {
-    reshare();
-    next_window_ = now + limits::kNewWindow;
-  }
+  note_rates(now);
+  reconsider_shares(now);
 }
 
 void Control::drop_unused(Instant now) {
@@ -113,7 +101,12 @@ bool Control::in_use(const DatasetState& dataset) const {
 }
 
 void Control::close_session(std::uint64_t number) {
-  sessions_.erase(number);
+  if (const auto session = sessions_.find(number); session != sessions_.end()) {
+    for (const SessionDataset& open : session->second.datasets) {
+      open.dataset->requests += open.origin->stats();
+    }
+    sessions_.erase(session);
+  }
   needed_.clear();
   const Instant now = context_.clock.now();
   for (auto& [root, dataset] : datasets_) {
@@ -154,10 +147,15 @@ Bytes Control::memory() const {
   for (const auto& [root, dataset] : datasets_) {
     sum += dataset->memory();
     for (const auto& [token, job] : dataset->jobs) {
-      sum += job_board_memory(dataset->size()) * job.ranks.size();
+      sum += rank_memory(*dataset) * job.ranks.size();
     }
   }
   return sum;
+}
+
+// Its board, what was read of that, and what the plan keeps of it.
+Bytes Control::rank_memory(const DatasetState& dataset) {
+  return job_board_memory(dataset.size()) * 2;
 }
 
 Status Control::room_in_memory(Bytes cost) {
@@ -194,6 +192,7 @@ Result<Control::Opened> Control::open_dataset(std::uint64_t number,
   DatasetState& dataset = *datasets_[root];
   dataset.unused_since.reset();
   dataset.last_used = ++uses_;
+  dataset.link = link_of(origin->url());
   session->second.datasets.push_back({&dataset, std::move(origin), std::move(manifest), {}});
   reshare();
   return Opened{static_cast<std::uint32_t>(session->second.datasets.size() - 1), dataset.size(),
@@ -216,10 +215,9 @@ Status Control::join(std::uint64_t number, const JoinRequest& request, io::Fd bo
     return error(Code::kInvalid, "rank {} of a job of {} ranks does not exist", request.rank,
                  request.world);
   }
-  if (memory() + job_board_memory(dataset.size()) > context_.settings.memory_limit) {
-    return error(Code::kNoSpace, "the job's bitmap of {} does not fit into memory_limit ({})",
-                 format_bytes(job_board_memory(dataset.size())),
-                 format_bytes(context_.settings.memory_limit));
+  if (memory() + rank_memory(dataset) > context_.settings.memory_limit) {
+    return error(Code::kNoSpace, "the job's bitmaps of {} do not fit into memory_limit ({})",
+                 format_bytes(rank_memory(dataset)), format_bytes(context_.settings.memory_limit));
   }
   const LeaveRequest again{request.dataset, request.job, request.rank};
   leave_jobs(dataset, number, &again);  // whose leave was lost

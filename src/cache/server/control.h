@@ -1,7 +1,6 @@
 // Control: the daemon's state and decisions, on one thread.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,51 +9,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/log.h"
-#include "base/quiver_settings.h"
 #include "base/result.h"
+#include "cache/policy/allocation.h"
+#include "cache/policy/fetch_queue.h"
+#include "cache/policy/link_estimate.h"
+#include "cache/server/control_context.h"
 #include "cache/server/daemon_limits.h"
 #include "cache/server/dataset_state.h"
-#include "cache/server/fetch_pool.h"
 #include "cache/server/fetch_wait.h"
 
 namespace quiver::cache {
-
-// What a session has open: the dataset, and its own way to the bytes.
-struct SessionDataset {
-  DatasetState* dataset = nullptr;
-  std::shared_ptr<Origin> origin;
-  std::shared_ptr<const Manifest> manifest;  // its places may differ from another session's
-  Instant refused_until{};                   // its credentials were, lately
-};
-
-struct SessionState {
-  Token token{};
-  std::vector<SessionDataset> datasets;
-};
-
-struct WarmProgress {
-  WarmReply reply;
-  bool done = false;
-};
-
-// What a digest brought and no dataset that was opened since has claimed.
-struct Unclaimed {
-  std::uint64_t items = 0;
-  Bytes bytes;
-};
-
-struct ControlContext {
-  const Settings& settings;
-  Store& store;
-  FetchPool& pool;
-  io::Files& files;
-  const Clock& clock;
-  LogSink& log;
-  Bytes disk_limit;
-  std::string cache_directory, version;
-  std::uint64_t pid = 0;
-};
 
 // Owns sessions, datasets and fetches; drives the fetch pool, the views and evictions. Lives as
 // long as the daemon. Every method is for the control thread; others reach it through the
@@ -108,13 +72,13 @@ class Control {
   // seen the old ones.
   std::uint64_t relocations() const { return relocations_; }
 
-  // control_room.cc: shares and evictions
+  // control_room.cc: evictions
   Status make_room(Bytes length);
   EvictReply evict(const std::string& public_id);
   void rescan();  // items that the store did not show before may be found now
 
   // control_status.cc
-  std::string status_json(const Unclaimed& unclaimed, std::size_t connections) const;
+  std::string status_json(const ServerFigures& figures) const;
   bool claimed(const Sha256& hash) const;  // by a dataset that somebody has opened
 
  private:
@@ -128,6 +92,8 @@ class Control {
     Bytes length;
     std::vector<Waiter> waiters;
     std::vector<std::pair<DatasetState*, ItemId>> guests;
+    JobId for_job;              // that it was asked for first; 0: for none
+    bool strict_rider = false;  // a strict one, that does not lead
     bool directed = false, staged = false, warm = false, submitted = false;
     int attempts = 0;
     Instant not_before{};
@@ -145,15 +111,17 @@ class Control {
   void drop_dataset(const Sha256& root);
   bool in_use(const DatasetState& dataset) const;
   Bytes memory() const;
+  static Bytes rank_memory(const DatasetState& dataset);
   // All ranks of the session, or this one.
   void leave_jobs(DatasetState& dataset, std::uint64_t session, const LeaveRequest* one = nullptr);
 
   // control_fetch.cc
-  void want(DatasetState& dataset, ItemId id, Waiter waiter);
+  void want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_t session);
+  void note_asker(Flight& flight, const DatasetState& dataset, std::uint64_t session) const;
+  void note_read(const Sha256& hash, const Flight& flight);
   Flight& flight_for(DatasetState& dataset, ItemId id);
-  void queue(const Sha256& hash, const Flight& flight);
   void dispatch();
-  bool dispatch_from(std::deque<Sha256>& queue);
+  static FetchQueue::Entry entry_of(const Sha256& hash, const Flight& flight);
   bool submit(const Sha256& hash, Flight& flight);
   SessionDataset* source_for(const DatasetState& dataset);
   void publish(const Sha256& hash, const StoredAt& at);
@@ -168,6 +136,8 @@ class Control {
 
   // control_staging.cc
   void look_at_boards(DatasetState& dataset, Instant now);
+  void look_at_board(DatasetState& dataset, JobId job, RankEntry& rank, const BoardCopy& board);
+  void follow_leader(DatasetState& dataset);
   void release(DatasetState& dataset);
   void order_more(DatasetState& dataset, Instant now);
   void warm_more(DatasetState& dataset);
@@ -184,10 +154,29 @@ class Control {
   void disk_trouble(const Error& error);
   std::string trouble() const;
 
+  // control_status.cc
+  void note_rates(Instant now);
+  OriginStats requests_of(const DatasetState& dataset) const;
+
+  // control_shares.cc
+  struct Standing {  // the datasets in use, their demands, and what they have now
+    std::vector<DatasetState*> datasets;
+    Demands demands;
+    Division division;
+    std::vector<bool> known;  // whether the dataset has more than an equal part to expect
+  };
+  void reshare();
+  void reconsider_shares(Instant now);
+  void note_links();
+  void note_job_rates();
+  Standing standing() const;
+  void divide(Standing& standing, Division division);
+  Bytes shared_budget() const;
+  Window window_of(const DatasetState& dataset, Bytes share, Bytes set_aside,
+                   double link_per_second) const;
+
   // control_room.cc
   bool shrink(Instant now);
-  void reshare();
-  Window window_of(const DatasetState& dataset, Bytes share) const;
   bool staged_done(SegmentId id, Instant now);
   void evict_done(Instant now);
   bool evict_one();
@@ -207,7 +196,7 @@ class Control {
   bool stopping_ = false;
 
   Flights flights_;
-  std::deque<Sha256> directed_, staged_;
+  FetchQueue queue_;
   std::set<Sha256> delayed_;
   std::uint32_t in_pool_ = 0;
   Bytes in_pool_bytes_;
@@ -220,6 +209,11 @@ class Control {
   // How much of a segment is pinned by anybody: known until a share or a session changes.
   std::map<SegmentId, Needed> needed_;
   std::uint64_t relocations_ = 0;
+  Adoption adoption_;
+  std::vector<DatasetState*> divided_;  // between whom the budget was last divided, and how much
+  std::vector<bool> divided_known_;
+  Bytes divided_budget_;
+  std::map<std::string, LinkEstimate> links_;
   std::set<DatasetState*> changed_;  // views whose readers are to be woken
   Bytes limit_;          // the disk limit now: less than the setting while others fill the disk
   Bytes writable_;       // what of it the disk took: less than the setting after it refused a write

@@ -40,7 +40,7 @@ Status Control::fetch(std::uint64_t session, const FetchRequest& request,
     }
   }
   for (std::size_t i = 0; i < request.items.size(); ++i) {
-    want(dataset, ItemId(request.items[i]), Waiter{wait, i});
+    want(dataset, ItemId(request.items[i]), Waiter{wait, i}, session);
   }
   dispatch();
   return {};
@@ -67,7 +67,7 @@ std::optional<Error> Control::too_large(const Item& item) const {
   return std::nullopt;
 }
 
-void Control::want(DatasetState& dataset, ItemId id, Waiter waiter) {
+void Control::want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_t session) {
   const Item item = dataset.item(id);
   if (dataset.here(id)) return waiter.wait->decide(waiter.index, here());
   if (const auto at = context_.store.find(*item.hash)) {
@@ -79,17 +79,43 @@ void Control::want(DatasetState& dataset, ItemId id, Waiter waiter) {
   }
   const auto refuse = [&](const Error& error) { waiter.wait->decide(waiter.index, failed(error)); };
   if (const auto error = too_large(item)) return refuse(*error);
-  if (!flights_.contains(*item.hash) && directed_.size() >= limits::kQueuedFetches) {
+  if (!flights_.contains(*item.hash) &&
+      queue_.size(FetchQueue::Kind::kDirected) >= limits::kQueuedFetches) {
     return refuse(error(Code::kNoSpace, "the daemon has {} reads queued; ask again later",
                         limits::kQueuedFetches));
   }
+  const bool first = !flights_.contains(*item.hash);
   Flight& flight = flight_for(dataset, id);
+  if (first) note_asker(flight, dataset, session);
   flight.waiters.push_back(std::move(waiter));
   flight.guests.emplace_back(&dataset, id);
   if (flight.directed) return;
   flight.directed = true;
   flight.not_before = {};
-  if (!flight.submitted) directed_.push_back(*item.hash);
+  if (!flight.submitted) queue_.push_back(entry_of(*item.hash, flight));
+}
+
+// The job whose rank the session runs over this dataset; of several, the first.
+void Control::note_asker(Flight& flight, const DatasetState& dataset, std::uint64_t session) const {
+  for (const auto& [token, job] : dataset.jobs) {
+    for (const auto& [number, rank] : job.ranks) {
+      if (rank.session != session) continue;
+      flight.for_job = job.number;
+      flight.strict_rider = rank.epoch.strict && dataset.plan().leader() != job.number;
+      return;
+    }
+  }
+}
+
+// In the ledgers of all datasets that have the content; its bytes in that of the one for which it
+// was read.
+void Control::note_read(const Sha256& hash, const Flight& flight) {
+  for (auto& [root, dataset] : datasets_) {
+    for (const ItemId id : dataset->entries(hash)) dataset->ledger.brought(id, flight.for_job);
+  }
+  if (flight.dataset == nullptr) return;
+  const ItemId first = flight.dataset->entries(hash).front();
+  flight.dataset->ledger.read(first, flight.length, flight.strict_rider);
 }
 
 Control::Flight& Control::flight_for(DatasetState& dataset, ItemId id) {
@@ -102,28 +128,29 @@ Control::Flight& Control::flight_for(DatasetState& dataset, ItemId id) {
   return flight;
 }
 
+FetchQueue::Entry Control::entry_of(const Sha256& hash, const Flight& flight) {
+  using Kind = FetchQueue::Kind;
+  return {flight.dataset == nullptr ? std::string() : flight.dataset->public_id(),
+          flight.directed ? Kind::kDirected : Kind::kStaged, hash};
+}
+
 void Control::dispatch() {
   // A little more than there are threads, so that none waits for us between two items.
   const auto most = static_cast<std::uint32_t>(context_.settings.fetch_concurrency) * 5 / 4 + 1;
   while (in_pool_ < most) {
-    if (!dispatch_from(directed_) && !dispatch_from(staged_)) return;
-  }
-}
-
-// Submits the first of the queue that still waits for it; false when there is none.
-bool Control::dispatch_from(std::deque<Sha256>& queue) {
-  while (!queue.empty()) {
-    const Sha256 hash = queue.front();
-    queue.pop_front();
-    const auto flight = flights_.find(hash);
-    if (flight == flights_.end() || flight->second.submitted || delayed_.contains(hash)) continue;
-    if (in_pool_ != 0 && in_pool_bytes_ + flight->second.length > fetch_memory()) {
-      queue.push_front(hash);  // until some of what is being fetched has been stored
-      return false;
+    const auto next = queue_.pop();
+    if (!next) return;
+    const auto flight = flights_.find(next->hash);
+    if (flight == flights_.end() || flight->second.submitted || delayed_.contains(next->hash)) {
+      continue;
     }
-    if (submit(hash, flight->second)) return true;
+    const Bytes length = flight->second.length;
+    if (in_pool_ != 0 && in_pool_bytes_ + length > fetch_memory()) {
+      queue_.push_front(*next);  // until some of what is being fetched has been stored
+      return;
+    }
+    if (submit(next->hash, flight->second)) queue_.charge(next->dataset, length);
   }
-  return false;
 }
 
 // The leader's session if it has one, else any that has it open; its credentials are only used
@@ -185,6 +212,7 @@ void Control::fetched(const Sha256& hash, Bytes length, const Result<StoredAt>& 
     ++flight.dataset->counters.origin_reads;
     if (result) flight.dataset->counters.origin_bytes += flight.length.value;
   }
+  if (result) note_read(hash, flight);
   if (!result && disk) return not_stored(found, result.error());
   if (!result) return fail(found, result.error());
   failures_.erase(hash);
@@ -210,7 +238,7 @@ void Control::not_stored(Flights::iterator found, const Error& error) {
   const bool transient = error.code == Code::kNoSpace || error.code == Code::kCancelled;
   if (!transient && (check_directory(now) || now - recreated_ < std::chrono::seconds(1))) {
     // It was written into a directory that was being removed.
-    (found->second.directed ? directed_ : staged_).push_front(found->first);
+    queue_.push_front(entry_of(found->first, found->second));
     return;
   }
   disk_trouble(error);
@@ -267,7 +295,7 @@ bool Control::retry(const Sha256& hash, Flight& flight, const Error& error) {
     }
     const SessionDataset* next = source_for(*flight.dataset);
     if (next != nullptr && next->refused_until <= now) {
-      (flight.directed ? directed_ : staged_).push_back(hash);
+      queue_.push_back(entry_of(hash, flight));
       return true;
     }
   }
@@ -290,7 +318,7 @@ void Control::wake_delayed(Instant now) {
       ++it;
       continue;
     }
-    if (flight != flights_.end()) (flight->second.directed ? directed_ : staged_).push_front(*it);
+    if (flight != flights_.end()) queue_.push_front(entry_of(*it, flight->second));
     it = delayed_.erase(it);
   }
 }

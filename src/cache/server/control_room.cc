@@ -1,60 +1,10 @@
-// Room: how the budget divides, and what goes when there is too little of it.
+// Room: what goes when there is too little of it.
 #include <algorithm>
 
 #include "base/text.h"
-#include "cache/policy/shares.h"
 #include "cache/server/control.h"
 
 namespace quiver::cache {
-
-Window Control::window_of(const DatasetState& dataset, Bytes share) const {
-  WindowInputs in;
-  in.dataset = dataset.distinct_bytes();
-  in.share = share;
-  in.link_per_second = Bytes(static_cast<std::uint64_t>(dataset.link_rate));
-  in.drawn_unread = dataset.manifest().longest_item();  // room for two of any at least
-  const Bytes mean = dataset.manifest().total_bytes() / std::max(1u, dataset.size());
-  for (const auto& [token, job] : dataset.jobs) {
-    for (const auto& [rank, entry] : job.ranks) in.step += mean * entry.batch_size;
-  }
-  const SizeOrShare& fixed = context_.settings.window;
-  if (fixed.size) in.fixed = *fixed.size;
-  if (fixed.share) {
-    in.fixed =
-        Bytes(static_cast<std::uint64_t>(*fixed.share * static_cast<double>(in.dataset.value)));
-  }
-  return compute_window(in);
-}
-
-// Windows that are a little off stay: each move changes what is pinned.
-void Control::reshare() {
-  std::vector<ShareRequest> requests;
-  for (const auto& [root, dataset] : datasets_) {
-    requests.push_back({.need = dataset->need() + limits::kDiskReserve,
-                        .held = dataset->bytes_here(),
-                        .live = !dataset->unused_since.has_value(),
-                        .last_used = dataset->last_used});
-  }
-  // What the store needs for itself, and what it sets aside while a segment begins.
-  Bytes reserve = context_.store.stats().staying();
-  for (const SegmentInfo& segment : context_.store.segments()) {
-    reserve -= std::min(reserve, segment.allocated);
-  }
-  reserve = std::min(reserve + limits::kDiskReserve, limit_ / 4);
-  const auto shares = divide_shares(limit_ - reserve, requests);
-  std::size_t i = 0;
-  for (auto& [root, dataset] : datasets_) {
-    const Bytes share = shares[i];
-    const bool live = requests[i++].live;
-    if (!live) continue;  // what it has is pinned as it was until somebody needs the room
-    const Window window = window_of(*dataset, share);
-    if (share == dataset->share() && !worth_changing(dataset->window(), window.window)) continue;
-    dataset->set_share(share, window, context_.store, holds_);
-    needed_.clear();
-    rescued_.clear();
-    changed_.insert(dataset.get());
-  }
-}
 
 // A staged segment is done when what was held in it is held no more. One of which nothing was held
 // may have what is about to be published: it gets a second.
@@ -171,6 +121,7 @@ bool Control::dismiss_guests() {
   bool any = false;
   for (auto& [root, dataset] : datasets_) {
     for (const ItemId id : dataset->plan().dismiss_guests()) {
+      dataset->ledger.left(id, Again::kNoRoom);
       dataset->let_go(id, holds_);
       any = true;
     }
@@ -211,6 +162,11 @@ EvictReply Control::evict(const std::string& public_id) {
                            [&](const Sha256& hash) { return !named->entries(hash).empty(); });
     }
     if (!chosen) continue;
+    for (const Sha256& hash : context_.store.items_of(segment.id)) {
+      for (auto& [root, dataset] : datasets_) {
+        for (const ItemId id : dataset->entries(hash)) dataset->ledger.left(id, Again::kNoRoom);
+      }
+    }
     evict_segment(segment.id);
     reply.bytes += segment.allocated.value;
     groups.insert(segment.lane.group);

@@ -1,5 +1,6 @@
 // The staging duty: reads what jobs still need, keeps such items arriving, lets go of the rest.
 #include <algorithm>
+#include <bit>
 
 #include "cache/server/control.h"
 #include "cache/view/job_board.h"
@@ -11,6 +12,7 @@ void Control::look_at_boards(DatasetState& dataset, Instant now) {
     for (auto& [number, rank] : job.ranks) {
       auto copy = read_job_board(context_.files, rank.board.get(), dataset.size());
       if (!copy || !*copy) continue;  // nonsense harms nobody but its own job
+      look_at_board(dataset, job.number, rank, **copy);
       RankBoard board;
       board.epoch = (*copy)->epoch.epoch;
       board.order_seed = (*copy)->epoch.order_seed;
@@ -18,13 +20,13 @@ void Control::look_at_boards(DatasetState& dataset, Instant now) {
       board.shuffled = (*copy)->epoch.shuffled;
       board.active = (*copy)->epoch.active;
       board.listed = (*copy)->epoch.listed;
-      board.items_per_second = (*copy)->items_per_second;
+      board.items_per_second = (*copy)->pace.items_per_second;
       board.settled = std::move((*copy)->settled);
       board.taken = std::move((*copy)->taken);
-      rank.items_per_second = board.items_per_second;
       dataset.plan().update(job.number, number, std::move(board));
     }
   }
+  follow_leader(dataset);
   release(dataset);
   const bool all_here = dataset.items_here() == dataset.size();
   const Duration pause =
@@ -33,15 +35,83 @@ void Control::look_at_boards(DatasetState& dataset, Instant now) {
   dataset.next_look = now + std::max(pause, (context_.clock.now() - now) * 20);
 }
 
+namespace {
+
+using Words = std::vector<std::uint64_t>;
+
+Words added(const Words& after, const Words& before) {
+  Words words(after.size());
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] = after[i] & ~(i < before.size() ? before[i] : 0);
+  }
+  return words;
+}
+
+std::uint32_t count_bits(const Words& words) {
+  std::uint32_t n = 0;
+  for (const std::uint64_t word : words) n += static_cast<std::uint32_t>(std::popcount(word));
+  return n;
+}
+
+}  // namespace
+
+// How the rank fares. What it took since the last look is what bits have risen, those that rose
+// just before it began anew too. Of a part of the dataset the bits that were set from the beginning
+// are not known: what it took before the first look is not counted as shared.
+void Control::look_at_board(DatasetState& dataset, JobId job, RankEntry& rank,
+                            const BoardCopy& board) {
+  const auto count = [&](const Words& taken, const Words& settled) {
+    rank.served.shared += dataset.ledger.shared(job, taken, settled);
+  };
+  const bool same = rank.sequence == board.sequence;
+  if (!same && rank.sequence != 0) {
+    auto last = read_taken(context_.files, rank.board.get(), dataset.size(), rank.sequence);
+    if (last && *last) {
+      count(added(**last, rank.taken_words), rank.settled_words);
+      rank.taken_words = **std::move(last);
+    }
+  }
+  if (rank.sequence != 0 && (same || rank.epoch.epoch == board.epoch.epoch)) {
+    count(added(board.taken, rank.taken_words), board.settled);
+  } else if (board.epoch.part == dataset.size()) {
+    count(board.taken, board.settled);
+  }
+  const std::uint32_t others = dataset.size() - board.epoch.part;
+  const std::uint32_t set = count_bits(board.taken);
+  rank.taken = std::min(board.epoch.part, set - std::min(set, others));
+  rank.sequence = board.sequence;
+  rank.epoch = board.epoch;
+  rank.pace = board.pace;
+  rank.served.counters = board.counters;
+  rank.settled_words = board.settled;
+  rank.taken_words = board.taken;
+}
+
+void Control::follow_leader(DatasetState& dataset) {
+  for (auto& [token, job] : dataset.jobs) {
+    if (dataset.plan().leader() != job.number) continue;
+    std::optional<std::uint64_t> epoch;
+    for (const auto& [number, rank] : job.ranks) {
+      if (rank.epoch.active) epoch = std::min(epoch.value_or(UINT64_MAX), rank.epoch.epoch);
+    }
+    if (job.led_epoch && epoch && *job.led_epoch != *epoch) dataset.ledger.begin_epoch();
+    if (epoch) job.led_epoch = epoch;
+  }
+}
+
 void Control::release(DatasetState& dataset) {
-  for (const ItemId id : dataset.plan().release()) dataset.let_go(id, holds_);
+  for (const ItemId id : dataset.plan().release()) {
+    dataset.ledger.left(id, dataset.plan().wanted(id) ? Again::kLeftStaging : Again::kNewEpoch);
+    dataset.let_go(id, holds_);
+  }
   dataset.view().retire_until(std::min(dataset.plan().tail(), dataset.view().head()));
 }
 
 void Control::order_more(DatasetState& dataset, Instant now) {
   if (now < dataset.paused_until || (dataset.jobs.empty() && !dataset.warm.active)) return;
   const std::size_t most = static_cast<std::size_t>(context_.settings.fetch_concurrency) * 2;
-  for (std::uint32_t n = 0; n < limits::kOrdersPerTurn && staged_.size() < most; ++n) {
+  for (std::uint32_t n = 0;
+       n < limits::kOrdersPerTurn && queue_.staged_of(dataset.public_id()) < most; ++n) {
     const auto order = dataset.plan().next();
     if (!order) break;
     stage(dataset, *order);
@@ -61,7 +131,9 @@ void Control::stage(DatasetState& dataset, const Order& order) {
   const bool known = flights_.contains(hash);
   Flight& flight = flight_for(dataset, order.item);
   flight.staged = true;
-  if (!known) staged_.push_back(hash);
+  if (known) return;
+  flight.for_job = dataset.plan().leader().value_or(JobId{});
+  queue_.push_back(entry_of(hash, flight));
 }
 
 // Fills what is pinned in hash order, as far as the threads have nothing better to do.
@@ -69,7 +141,8 @@ void Control::warm_more(DatasetState& dataset) {
   const auto& order = dataset.by_hash();
   auto& warm = dataset.warm;
   const auto most = static_cast<std::size_t>(context_.settings.fetch_concurrency);
-  while (warm.next < order.size() && staged_.size() < most && warm.on_the_way.size() < 2 * most) {
+  while (warm.next < order.size() && queue_.staged_of(dataset.public_id()) < most &&
+         warm.on_the_way.size() < 2 * most) {
     const ItemId id = order[warm.next++];
     const Sha256& hash = *dataset.item(id).hash;
     if (!dataset.pinned().items.contains(id) || dataset.here(id)) continue;
@@ -83,9 +156,10 @@ void Control::warm_more(DatasetState& dataset) {
       continue;
     }
     const bool known = flights_.contains(hash);
-    flight_for(dataset, id).warm = true;
+    Flight& flight = flight_for(dataset, id);
+    flight.warm = true;
     warm.on_the_way.insert(hash);
-    if (!known) staged_.push_back(hash);
+    if (!known) queue_.push_back(entry_of(hash, flight));
   }
 }
 

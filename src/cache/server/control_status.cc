@@ -10,12 +10,53 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Of what was staged or missed, what another job's fetch had brought; the rest is its own.
+std::uint64_t shared(const Served& served) {
+  return std::min(served.shared, served.counters.staged + served.counters.missed);
+}
+
+std::uint64_t own(const Served& served) {
+  return served.counters.staged + served.counters.missed - shared(served);
+}
+
+Json served_json(const Served& served) {
+  const JobCounters& c = served.counters;
+  return {{"items", c.items()},
+          {"bytes", c.bytes},
+          {"steps", c.steps},
+          {"pinned", c.pinned},
+          {"shared", shared(served)},
+          {"own", own(served)},
+          {"direct", c.direct},
+          {"staged", c.staged},
+          {"missed", c.missed},
+          {"waited_link_s", static_cast<double>(c.waited_link_ns) / 1e9},
+          {"waited_decode_s", static_cast<double>(c.waited_decode_ns) / 1e9}};
+}
+
+Json recent_json(const Recent<Served>& recent) {
+  const auto rate = [&](auto part) { return std::max(0.0, recent.per_second(part)); };
+  const auto of = [&](std::uint64_t JobCounters::*field) {
+    return rate([field](const Served& s) { return s.counters.*field; });
+  };
+  return {{"seconds", recent.seconds()},
+          {"items_per_s", rate([](const Served& s) { return s.counters.items(); })},
+          {"bytes_per_s", of(&JobCounters::bytes)},
+          {"pinned_per_s", of(&JobCounters::pinned)},
+          {"shared_per_s", rate(shared)},
+          {"own_per_s", rate(own)},
+          {"direct_per_s", of(&JobCounters::direct)},
+          {"waiting_link", std::min(1.0, of(&JobCounters::waited_link_ns) / 1e9)},
+          {"waiting_decode", std::min(1.0, of(&JobCounters::waited_decode_ns) / 1e9)}};
+}
+
 Json job_json(const JobEntry& job, bool leads) {
   Json ranks = Json::array();
   for (const auto& [number, rank] : job.ranks) {
     const ReportRequest report = rank.report.value_or(ReportRequest{});
     const double samples = static_cast<double>(report.samples);
     ranks.push_back({{"name", job.name},
+                     {"job", job.number.value},
                      {"rank", number},
                      {"world", job.world},
                      {"epoch", report.epoch},
@@ -26,13 +67,33 @@ Json job_json(const JobEntry& job, bool leads) {
                      {"hit_ratio", samples == 0 ? 0 : static_cast<double>(report.hits) / samples},
                      {"waited_link_s", report.waited_link_s},
                      {"waited_decode_s", report.waited_decode_s},
-                     {"items_per_second", rank.items_per_second},
+                     {"strict", rank.epoch.strict},
+                     {"taken", rank.taken},
+                     {"to_take", rank.epoch.part},
+                     {"pace",
+                      {{"items_per_s", rank.pace.items_per_second},
+                       {"steps", rank.pace.steps},
+                       {"error", rank.pace.error}}},
+                     {"served", served_json(rank.served)},
+                     {"recent", recent_json(rank.recent)},
                      {"leader", leads}});
   }
   return ranks;
 }
 
-Json dataset_json(DatasetState& dataset) {
+Json requests_json(const OriginStats& requests) {
+  return {{"list", requests.lists},
+          {"head", requests.heads},
+          {"get", requests.gets},
+          {"retried", requests.retries}};
+}
+
+Json dataset_json(DatasetState& dataset, const OriginStats& requests) {
+  Json again = Json::object();
+  for (std::size_t i = 0; i < kAgainReasons; ++i) {
+    const auto why = static_cast<Again>(i);
+    again[name(why)] = dataset.ledger.read_again(why).value;
+  }
   Json jobs = Json::array();
   for (const auto& [token, job] : dataset.jobs) {
     for (auto& rank : job_json(job, dataset.plan().leader() == job.number)) jobs.push_back(rank);
@@ -52,6 +113,11 @@ Json dataset_json(DatasetState& dataset) {
           {"origin_bytes", dataset.counters.origin_bytes},
           {"origin_reads", dataset.counters.origin_reads},
           {"origin_errors", dataset.counters.origin_errors},
+          {"origin_requests", requests_json(requests)},
+          {"origin_bytes_per_s",
+           dataset.recent_bytes.per_second([](std::uint64_t bytes) { return bytes; })},
+          {"read_again", std::move(again)},
+          {"share_reason", dataset.share_reason},
           {"evicted_items", dataset.counters.evicted_items},
           {"link_bytes_per_s", dataset.link_rate},
           {"in_use", !dataset.unused_since.has_value()},
@@ -65,11 +131,32 @@ bool Control::claimed(const Sha256& hash) const {
                      [&](const auto& entry) { return !entry.second->entries(hash).empty(); });
 }
 
-std::string Control::status_json(const Unclaimed& unclaimed, std::size_t connections) const {
+void Control::note_rates(Instant now) {
+  for (auto& [root, dataset] : datasets_) {
+    dataset->recent_bytes.add(now, dataset->counters.origin_bytes);
+    for (auto& [token, job] : dataset->jobs) {
+      for (auto& [number, rank] : job.ranks) rank.recent.add(now, rank.served);
+    }
+  }
+}
+
+OriginStats Control::requests_of(const DatasetState& dataset) const {
+  OriginStats sum = dataset.requests;
+  for (const auto& [number, session] : sessions_) {
+    for (const SessionDataset& open : session.datasets) {
+      if (open.dataset == &dataset) sum += open.origin->stats();
+    }
+  }
+  return sum;
+}
+
+std::string Control::status_json(const ServerFigures& figures) const {
   const StoreStats store = context_.store.stats();
   const std::string reason = trouble();
   Json datasets = Json::array();
-  for (const auto& [root, dataset] : datasets_) datasets.push_back(dataset_json(*dataset));
+  for (const auto& [root, dataset] : datasets_) {
+    datasets.push_back(dataset_json(*dataset, requests_of(*dataset)));
+  }
   // What lies on disk for datasets that nobody has opened yet.
   std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> others;
   for (const SegmentInfo& segment : context_.store.segments()) {
@@ -97,13 +184,19 @@ std::string Control::status_json(const Unclaimed& unclaimed, std::size_t connect
         {"items", store.items},
         {"segments", store.segments},
         {"quarantined", store.quarantined},
-        {"suspect", store.suspect.value}}},
-      {"memory", {{"limit", context_.settings.memory_limit.value}, {"used", memory().value}}},
+        {"suspect", store.suspect.value},
+        {"unusable", store.unusable},
+        {"leaving", store.leaving.value}}},
+      {"memory",
+       {{"limit", context_.settings.memory_limit.value},
+        {"used", memory().value},
+        {"requests", figures.requests.value}}},
       {"sessions", sessions_.size()},
-      {"connections", {{"limit", context_.settings.max_connections}, {"used", connections}}},
-      {"fetches", {{"running", in_pool_}, {"queued", directed_.size() + staged_.size()}}},
+      {"connections",
+       {{"limit", context_.settings.max_connections}, {"used", figures.connections}}},
+      {"fetches", {{"running", in_pool_}, {"queued", queue_.size()}}},
       {"datasets", std::move(datasets)},
-      {"unclaimed", {{"items", unclaimed.items}, {"bytes", unclaimed.bytes.value}}},
+      {"unclaimed", {{"items", figures.unclaimed.items}, {"bytes", figures.unclaimed.bytes.value}}},
       {"state", reason.empty() ? "ok" : "degraded"},
       {"reason", reason}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);

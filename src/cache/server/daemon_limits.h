@@ -21,6 +21,8 @@ inline constexpr Duration kSocketLook = std::chrono::seconds(1);
 inline constexpr Duration kKeepUnused = std::chrono::seconds(60);  // a dataset without a session
 inline constexpr Duration kBuildWait = std::chrono::seconds(60);  // for another's look at a dataset
 inline constexpr Duration kRememberFailure = std::chrono::seconds(5);
+inline constexpr std::uint64_t kNearBudget = 64;  // a change by less than this part divides nothing
+inline constexpr double kMostRate = 1e12;         // bytes/s: who says more of a job is not believed
 inline constexpr Duration kNewWindow = std::chrono::seconds(10);  // it is computed anew this often
 inline constexpr Duration kRetryLeast = std::chrono::milliseconds(500);
 inline constexpr Duration kRetryMost = std::chrono::seconds(30);
@@ -42,7 +44,10 @@ inline constexpr std::uint32_t kOrdersPerTurn = 4096;
 inline constexpr std::uint32_t kItemsPerFetch = 65'536;  // of one request
 inline constexpr std::uint32_t kDatasetsPerSession = 64;
 inline constexpr Bytes kDiskReserve =
-    Bytes(32 << 10);  // of the budget, beside the store's own files
+    Bytes(32 << 10);                 // of the budget, beside the store's own files
+inline constexpr int kScrapers = 4;  // of metrics, at a time
+inline constexpr Duration kScrapePatience = std::chrono::seconds(2);  // with one of them
+inline constexpr std::size_t kScrapeRequest = 8 << 10;                // bytes
 inline constexpr Bytes kInsertSegment = Bytes(64 << 20);
 
 }  // namespace quiver::cache::limits

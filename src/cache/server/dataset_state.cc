@@ -7,7 +7,8 @@
 namespace quiver::cache {
 
 DatasetState::DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter view)
-    : manifest_(std::move(manifest)),
+    : ledger(manifest->size()),
+      manifest_(std::move(manifest)),
       public_id_(quiver::public_id(manifest_->root())),
       order_(
           manifest_->size(),
@@ -64,10 +65,11 @@ Bytes DatasetState::staged_cost(ItemId id) const {
   return bytes + Bytes(kRowCost + static_cast<std::uint64_t>(part * kBandCost));
 }
 
-// The view, the manifest, the hash order, the plan's state and the set of what is pinned.
+// The view, the manifest, the hash order, the plan's state, the ledger and the set of what is
+// pinned.
 Bytes DatasetState::memory_of(const Manifest& manifest) {
   return Bytes(layout::view_size(manifest.size())) + Bytes(manifest.file_bytes().size_bytes()) +
-         Bytes(manifest.size()) * 6;
+         Bytes(manifest.size()) * 9;
 }
 
 void DatasetState::show(ItemId id, const StoredAt& at, bool pinned_lane, StagedHolds* holds) {
@@ -101,6 +103,7 @@ std::uint32_t DatasetState::withdraw(const Sha256& hash, std::optional<SegmentId
   const auto entries = order_.find(hash);
   for (const ItemId id : entries) {
     if (!here(id) || (segment && view_.word(id).segment() != *segment)) continue;
+    ledger.left(id, why_gone(id, segment.has_value()));
     view_.clear(id);
     let_go(id, holds);
     plan_.evicted(id);
@@ -114,6 +117,13 @@ std::uint32_t DatasetState::withdraw(const Sha256& hash, std::optional<SegmentId
   }
   counters.evicted_items += gone;
   return gone;
+}
+
+// Unless it was seen to leave before: staged items that nobody held were passed on their way.
+Again DatasetState::why_gone(ItemId id, bool evicted) const {
+  if (!evicted) return Again::kDamaged;
+  if (view_.word(id).pinned()) return unused_since ? Again::kNoRoom : Again::kShareMoved;
+  return plan_.wanted(id) ? Again::kLeftStaging : Again::kNewEpoch;
 }
 
 void DatasetState::withdraw_all(StagedHolds& holds) {
@@ -156,6 +166,7 @@ void DatasetState::set_share(Bytes share, const Window& window, const Store& sto
     }
     const bool pinned = known->second && pinned_.items.contains(id);
     if (pinned == word.pinned()) continue;
+    if (!pinned) ledger.left(id, Again::kShareMoved);
     const auto at = store.find(*item(id).hash);
     if (at && at->segment == word.segment()) show(id, *at, known->second, &holds);
   }
@@ -164,6 +175,7 @@ void DatasetState::set_share(Bytes share, const Window& window, const Store& sto
 void DatasetState::hold(ItemId id, StagedHolds& holds) {
   const ViewWord word = view_.word(id);
   if (word.residency() != Residency::kHere) return;
+  ledger.kept(id);
   if (word.pinned()) return let_go(id, holds);  // it may have been staged before
   const auto held = held_in_.find(id);
   if (held != held_in_.end() && held->second == word.segment()) return;

@@ -12,22 +12,39 @@
 #include "base/clock.h"
 #include "cache/client/protocol.h"
 #include "cache/manifest/manifest.h"
+#include "cache/policy/fetch_ledger.h"
 #include "cache/policy/pinned_set.h"
 #include "cache/policy/staging.h"
 #include "cache/policy/window.h"
+#include "cache/server/recent.h"
 #include "cache/store/store.h"
+#include "cache/view/job_board.h"
 #include "cache/view/view.h"
 #include "io/file.h"
 
 namespace quiver::cache {
+
+// What a rank has got: by its own counters, and of that what another job's fetch had brought.
+struct Served {
+  JobCounters counters;
+  std::uint64_t shared = 0;
+};
 
 // One rank of a job: the board that its process writes, and what it last reported.
 struct RankEntry {
   std::uint64_t session = 0;
   io::Fd board;
   std::uint32_t batch_size = 1;
-  double items_per_second = 0;
   std::optional<ReportRequest> report;
+
+  // As the board was when it was last looked at.
+  std::uint64_t sequence = 0;
+  BoardEpoch epoch;
+  Pace pace;
+  Served served;
+  std::uint32_t taken = 0;  // of the epoch's part
+  std::vector<std::uint64_t> settled_words, taken_words;
+  Recent<Served> recent;
 };
 
 struct JobEntry {
@@ -35,6 +52,8 @@ struct JobEntry {
   std::string name;
   std::uint32_t world = 1;
   std::map<std::uint32_t, RankEntry> ranks;
+  double rate = 0;  // bytes/s that it would take if it never waited, as last known; 0: not known
+  std::optional<std::uint64_t> led_epoch;  // that it was in when it was last seen to lead
 };
 
 // Staged bytes in a segment leave together: who still holds what in which.
@@ -65,6 +84,7 @@ class DatasetState {
 
   ViewWriter& view() { return view_; }
   StagingPlan& plan() { return plan_; }
+  const StagingPlan& plan() const { return plan_; }
   const PinnedSet& pinned() const { return pinned_; }
   bool here(ItemId id) const { return view_.word(id).residency() == Residency::kHere; }
   std::uint32_t items_here() const { return items_here_; }
@@ -94,13 +114,18 @@ class DatasetState {
 
   std::map<Token, JobEntry> jobs;
   ViewCounters counters;
+  FetchLedger ledger;
+  OriginStats requests;                // of sessions that have ended
+  Recent<std::uint64_t> recent_bytes;  // from the origin
   std::uint64_t last_used = 0;
   std::optional<Instant> unused_since;  // no session has it open
   Instant next_look{};                  // at the boards
   Instant paused_until{};               // after errors of the origin
   Duration pause{};
-  double link_rate = 0;         // bytes/s, of the seconds in which it was the link that set it
-  std::uint64_t link_mark = 0;  // counters.origin_bytes a second ago
+  std::string link;                   // over which it comes, as link_of() names it
+  double link_rate = 0;               // bytes/s that this gives; 0: not known
+  std::string share_reason;           // why it has the share that it has, as one sentence
+  std::uint64_t link_mark = 0;        // counters.origin_bytes a second ago
   std::uint32_t rescan = UINT32_MAX;  // items from here on are looked up in the store again
   struct Warm {
     bool asked = false, active = false;
@@ -114,6 +139,7 @@ class DatasetState {
   DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter view);
   Bytes length(ItemId id) const { return manifest_->item(id).length; }
   Bytes staged_cost(ItemId id) const;
+  Again why_gone(ItemId id, bool evicted) const;
   void show(ItemId id, const StoredAt& at, bool pinned_lane, StagedHolds* holds);
 
   const std::shared_ptr<const Manifest> manifest_;

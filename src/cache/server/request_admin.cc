@@ -43,13 +43,18 @@ void count_missing(WarmReply& reply) {
   }
 }
 
+Result<std::string> status_text(const RequestContext& context) {
+  ServerFigures figures;
+  figures.unclaimed = TRY(count_unclaimed(context));
+  figures.connections = context.server->connections();
+  figures.requests = context.server->payload_bytes();
+  return context.events.ask(
+      [&](Control& control) -> Result<std::string> { return control.status_json(figures); });
+}
+
 Result<rpc::Reply> handle_status(const RequestContext& context) {
-  const Unclaimed unclaimed = TRY(count_unclaimed(context));
   StatusReply reply;
-  const std::size_t connections = context.server->connections();
-  reply.json = TRY(context.events.ask([&](Control& control) -> Result<std::string> {
-    return control.status_json(unclaimed, connections);
-  }));
+  reply.json = TRY(status_text(context));
   return reply_with(reply);
 }
 

@@ -59,6 +59,8 @@ Result<rpc::Reply> handle_damaged(const RequestContext& context, ConnectionState
 Result<rpc::Reply> handle_report(const RequestContext& context, ConnectionState& connection,
                                  rpc::Message& request);
 Result<rpc::Reply> handle_status(const RequestContext& context);
+// What the daemon says of itself, as one JSON object.
+Result<std::string> status_text(const RequestContext& context);
 Result<rpc::Reply> handle_warm(const RequestContext& context, ConnectionState& connection,
                                rpc::Message& request, std::stop_token stop);
 Result<rpc::Reply> handle_evict(const RequestContext& context, rpc::Message& request);

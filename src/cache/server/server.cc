@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "base/text.h"
+#include "cache/server/metrics_server.h"
+#include "cache/server/metrics_text.h"
 #include "cache/server/requests.h"
 #include "io/process.h"
 
@@ -35,7 +37,8 @@ struct Daemon::Parts {
   Control control;
   const RequestContext requests;
   std::unique_ptr<rpc::Server> server;
-  io::FileInfo socket;  // as it was bound
+  std::unique_ptr<MetricsServer> metrics;  // where the settings ask for it
+  io::FileInfo socket;                     // as it was bound
   Instant next_socket_look{}, next_socket_warning{};
 };
 
@@ -96,7 +99,27 @@ Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options,
         return handle_request(p->requests, peer, request);
       },
       [p = parts.get()](rpc::Peer& peer) { connection_closed(p->requests, peer); });
+  start_metrics(*parts);
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
+}
+
+// Jobs need the daemon more than anybody needs its figures: it runs without, and says so.
+void Daemon::start_metrics(Parts& parts) {
+  const std::string& address = parts.options.settings.metrics;
+  if (address.empty()) return;
+  auto server = MetricsServer::start(
+      address,
+      [&requests = parts.requests]() -> Result<std::string> {
+        return metrics_text(TRY(status_text(requests)));
+      },
+      parts.environment.clock);
+  LogSink& sink = parts.environment.log;
+  if (!server) {
+    return log(sink, LogLevel::kWarning, "no metrics: {}; change the setting 'metrics'",
+               server.error().message);
+  }
+  parts.metrics = *std::move(server);
+  log(sink, LogLevel::kInfo, "metrics at '{}'", address);
 }
 
 namespace {
@@ -174,6 +197,7 @@ Status Daemon::run_until_stopped(std::stop_token stop) {
   // Whoever is being answered may still need the control thread, and so may a fetching thread.
   std::atomic<bool> quiet = false;
   std::jthread closer([&] {
+    if (p.metrics) p.metrics->stop();
     p.server->stop();
     p.pool.stop();
     quiet = true;

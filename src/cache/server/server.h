@@ -55,6 +55,7 @@ class Daemon {
  private:
   struct Parts;
   explicit Daemon(std::unique_ptr<Parts> parts);
+  static void start_metrics(Parts& parts);
   void look_at_socket();
   std::unique_ptr<Parts> parts_;
 };

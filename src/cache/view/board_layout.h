@@ -7,15 +7,18 @@
 namespace quiver::cache::layout {
 
 inline constexpr std::uint64_t kBoardMagic = 0x0044'5242'5652'5651;  // "QVRVBRD\0"
-inline constexpr std::uint32_t kBoardVersion = 1;
+inline constexpr std::uint32_t kBoardVersion = 2;
 
-inline constexpr std::size_t kBoardHeader = 64;
-inline constexpr std::size_t kBoardItems = 12, kRate = 16, kBatch = 24;
+inline constexpr std::size_t kBoardHeader = 192;
+inline constexpr std::size_t kBoardItems = 12, kRate = 16, kBatch = 24, kRateSteps = 28,
+                             kRateError = 32;
+// What was delivered, in the order of JobCounters.
+inline constexpr std::size_t kJobCounters = 64, kJobCounterFields = 8;
 
 // A half: its header, then the settled words, then the taken words.
 inline constexpr std::size_t kHalfHeader = 64;
 inline constexpr std::size_t kSequence = 0, kEpoch = 8, kOrderSeed = 16, kWorld = 24, kRank = 28,
-                             kFlags = 32;
+                             kFlags = 32, kPart = 36;
 inline constexpr std::uint32_t kStrict = 1, kShuffled = 2, kActive = 4, kListed = 8;
 
 constexpr std::size_t board_words(std::uint32_t items) {

@@ -6,10 +6,10 @@
 // rise within an epoch. (By the parity of the epoch itself, as once planned, a job that resumes an
 // earlier epoch would be taken for one that is still in the later.) Per item: settled (was resident
 // when the epoch began: draw from it at will) and taken (read into the process: staging may let it
-// go). Beside them the rank's place: steps taken, and the rate at which it would take items if it
-// never waited. The daemon reads a copy by pread, never through a mapping: a client that shrinks or
-// tears it gets nonsense for its own job and harms nobody. docs/formats/job_board.md has the
-// layout.
+// go). Beside them how the rank fares, whatever its epoch: what was delivered to its loop, how long
+// the loop waited, and the rate at which it would take items if it never did. The daemon reads a
+// copy by pread, never through a mapping: a client that shrinks or tears it gets nonsense for its
+// own job and harms nobody. docs/formats/job_board.md has the layout.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,30 @@ struct BoardEpoch {
   bool active = true;            // false: the epoch is over and nothing more is wanted
   bool listed = false;           // the order is a list that only the rank knows: it asks for items
   std::uint32_t world = 1, rank = 0;
+  std::uint32_t part = 0;  // how many items were the rank's to take when the epoch began
+};
+
+// Items per second that a loop would take if it never waited for bytes.
+struct Pace {
+  double items_per_second = 0;  // 0: not known well enough to be told
+  std::uint32_t steps = 0;      // that it was measured over
+  double error = 0;             // its standard error, as a part of it
+  bool operator==(const Pace&) const = default;
+};
+
+// What a rank's loop got since the job began. Monotone. Each item is in one of the first four.
+struct JobCounters {
+  std::uint64_t pinned = 0;  // items that the cache kept when their epoch began
+  std::uint64_t staged = 0;  // others that were here, fetched ahead for this job or another
+  std::uint64_t missed = 0;  // items that the daemon fetched while they were waited for
+  std::uint64_t direct = 0;  // items that the process itself read from the origin
+  std::uint64_t bytes = 0;   // of all these
+  std::uint64_t steps = 0;
+  std::uint64_t waited_link_ns = 0;    // by the loop: the bytes were not there
+  std::uint64_t waited_decode_ns = 0;  // by the loop: they were, and were not decoded yet
+
+  std::uint64_t items() const { return pinned + staged + missed + direct; }
+  bool operator==(const JobCounters&) const = default;
 };
 
 // The client's side. One thread writes.
@@ -42,7 +66,8 @@ class JobBoardWriter {
   void begin(const BoardEpoch& epoch, const std::vector<std::uint64_t>& settled,
              const std::vector<std::uint64_t>& taken);
   void take(ItemId id);
-  void set_pace(double items_per_second, std::uint32_t batch_size);
+  void set_pace(const Pace& pace, std::uint32_t batch_size);
+  void set_counters(const JobCounters& counters);
   void end();  // active = false
 
  private:
@@ -54,8 +79,10 @@ class JobBoardWriter {
 
 // The daemon's side: one consistent enough copy.
 struct BoardCopy {
+  std::uint64_t sequence = 0;  // of the begin() that it is of
   BoardEpoch epoch;
-  double items_per_second = 0;
+  Pace pace;
+  JobCounters counters;
   std::uint32_t batch_size = 1;
   std::vector<std::uint64_t> settled, taken;  // N bits each
 };
@@ -64,5 +91,10 @@ Result<io::Fd> make_job_board(std::uint32_t items);
 Bytes job_board_memory(std::uint32_t items);
 // The newest half; nullopt before the first begin(). kCorrupt for nonsense.
 Result<std::optional<BoardCopy>> read_job_board(io::Files& files, int fd, std::uint32_t items);
+// The taken words of an earlier begin(), as its epoch left them; nullopt when a later one has
+// overwritten them.
+Result<std::optional<std::vector<std::uint64_t>>> read_taken(io::Files& files, int fd,
+                                                             std::uint32_t items,
+                                                             std::uint64_t sequence);
 
 }  // namespace quiver::cache

@@ -16,9 +16,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (copy && copy->has_value()) {
     const auto& board = **copy;
     if (board.taken.size() != (items + 63u) / 64 || board.epoch.rank >= board.epoch.world ||
-        !(board.items_per_second >= 0) || board.batch_size == 0) {
+        !(board.pace.items_per_second >= 0) || !(board.pace.error >= 0) ||
+        board.epoch.part > items || board.batch_size == 0) {
       std::abort();
     }
+    const auto taken = cache::read_taken(files, fd->get(), items, board.sequence);
+    if (!taken || **taken != board.taken) std::abort();
   }
   return 0;
 }

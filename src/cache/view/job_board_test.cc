@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "cache/view/board_layout.h"
+#include "cache/view/view_layout.h"
 
 namespace quiver::cache {
 namespace {
@@ -38,9 +39,13 @@ TEST_F(JobBoardTest, TellsWhatTheRankDoes) {
                          .shuffled = false,
                          .active = true,
                          .world = 8,
-                         .rank = 3};
+                         .rank = 3,
+                         .part = 13};
   writer.begin(epoch, Words{1, 2}, Words{4, 8});
-  writer.set_pace(1234.5, 32);
+  const Pace pace{.items_per_second = 1234.5, .steps = 40, .error = 0.02};
+  const JobCounters counters{1, 2, 3, 4, 5, 6, 7, 8};
+  writer.set_pace(pace, 32);
+  writer.set_counters(counters);
   writer.take(ItemId(0));
   writer.take(ItemId(99));
   const auto got = copy();
@@ -49,7 +54,10 @@ TEST_F(JobBoardTest, TellsWhatTheRankDoes) {
   EXPECT_TRUE(got.epoch.strict && !got.epoch.shuffled && got.epoch.active);
   EXPECT_EQ(got.epoch.world, 8u);
   EXPECT_EQ(got.epoch.rank, 3u);
-  EXPECT_EQ(got.items_per_second, 1234.5);
+  EXPECT_EQ(got.epoch.part, 13u);
+  EXPECT_EQ(got.pace, pace);
+  EXPECT_EQ(got.counters, counters);
+  EXPECT_EQ(got.counters.items(), 10u);
   EXPECT_EQ(got.batch_size, 32u);
   EXPECT_EQ(got.settled, (Words{1, 2}));
   EXPECT_EQ(got.taken, (Words{5, 8 | std::uint64_t{1} << 35}));
@@ -96,10 +104,35 @@ TEST_F(JobBoardTest, NonsenseIsCorrupt) {
   EXPECT_TRUE(corrupt()) << "NaN";
   poke(layout::kRate + 4, 0xbff00000);
   EXPECT_TRUE(corrupt()) << "negative";
+  poke(layout::kRate + 4, 0);
+  poke(layout::kRateError + 4, 0x7ff00000);
+  EXPECT_TRUE(corrupt()) << "infinite";
+  poke(layout::kRateError + 4, 0);
+  poke(half + layout::kPart, 1000);
+  EXPECT_EQ(copy().epoch.part, kItems);
+  poke(layout::kVersion, 1);
+  EXPECT_EQ(read().error().code, Code::kVersion);
+  poke(layout::kVersion, 2);
   EXPECT_EQ(read_job_board(files, fd.get(), kItems + 64).error().code, Code::kCorrupt);
   const io::Fd small = make_job_board(1).value();
   auto one = JobBoardWriter::map(small, 1);
   EXPECT_EQ(read_job_board(files, small.get(), kItems).error().code, Code::kCorrupt);
+}
+
+TEST_F(JobBoardTest, WhatWasTakenBeforeTheSwitchIsReadAfterIt) {
+  const auto taken = [&](std::uint64_t sequence) {
+    return read_taken(files, fd.get(), kItems, sequence).value();
+  };
+  writer.begin({.epoch = 0}, Words{0, 0}, Words{0, 0});
+  const std::uint64_t first = copy().sequence;
+  writer.take(ItemId(70));
+  writer.begin({.epoch = 1}, Words{0, 0}, Words{0, 0});
+  EXPECT_EQ(copy().sequence, first + 1);
+  EXPECT_EQ(taken(first), (Words{0, std::uint64_t{1} << 6}));
+  EXPECT_EQ(taken(first + 1), (Words{0, 0}));
+  EXPECT_EQ(taken(first + 2), std::nullopt);
+  writer.begin({.epoch = 2}, Words{0, 0}, Words{0, 0});
+  EXPECT_EQ(taken(first), std::nullopt) << "overwritten";
 }
 
 // A copy is of one epoch: all its taken bits are that epoch's pattern or rose from it.
@@ -129,13 +162,15 @@ TEST(JobBoard, GoldenBytes) {
   io::RealFiles files;
   const io::Fd fd = make_job_board(3).value();
   auto writer = JobBoardWriter::map(fd, 3).value();
-  writer.begin({.epoch = 7, .order_seed = 0x1122, .world = 4, .rank = 2}, Words{1}, Words{4});
-  writer.set_pace(100, 32);
+  writer.begin({.epoch = 7, .order_seed = 0x1122, .world = 4, .rank = 2, .part = 2}, Words{1},
+               Words{4});
+  writer.set_pace({.items_per_second = 100, .steps = 64, .error = 0.5}, 32);
+  writer.set_counters({1, 2, 3, 4, 5, 6, 7, 8});
   writer.take(ItemId(1));
   std::string bytes(job_board_memory(3).value, '\0');
   ASSERT_TRUE(files.pread(fd.get(), std::as_writable_bytes(std::span(bytes)), 0));
   const auto golden =
-      io::read_file(files, QUIVER_SOURCE_DIR "/tests/vectors/job_board_v1.bin", 64_KiB);
+      io::read_file(files, QUIVER_SOURCE_DIR "/tests/vectors/job_board_v2.bin", 64_KiB);
   ASSERT_TRUE(golden) << golden.error().message;
   EXPECT_EQ(bytes, *golden);
 }

@@ -1,3 +1,4 @@
+#include <array>
 #include <bit>
 
 #include "base/check.h"
@@ -49,6 +50,7 @@ void JobBoardWriter::begin(const BoardEpoch& epoch, const std::vector<std::uint6
   const std::uint32_t flags = (epoch.strict ? kStrict : 0) | (epoch.shuffled ? kShuffled : 0) |
                               (epoch.active ? kActive : 0) | (epoch.listed ? kListed : 0);
   u32(m, half + kFlags).store(flags, std::memory_order_release);
+  u32(m, half + kPart).store(epoch.part, std::memory_order_release);
   for (std::size_t i = 0; i < words; ++i) {
     u64(m, half + kHalfHeader + 8 * i).store(settled[i], std::memory_order_release);
     u64(m, half + kHalfHeader + 8 * (words + i)).store(taken[i], std::memory_order_release);
@@ -65,10 +67,22 @@ void JobBoardWriter::take(ItemId id) {
              std::memory_order_release);
 }
 
-void JobBoardWriter::set_pace(double items_per_second, std::uint32_t batch_size) {
-  u64(memory_.data(), kRate)
-      .store(std::bit_cast<std::uint64_t>(items_per_second), std::memory_order_relaxed);
-  u32(memory_.data(), kBatch).store(batch_size, std::memory_order_relaxed);
+void JobBoardWriter::set_pace(const Pace& pace, std::uint32_t batch_size) {
+  std::byte* m = memory_.data();
+  u64(m, kRate).store(std::bit_cast<std::uint64_t>(pace.items_per_second),
+                      std::memory_order_relaxed);
+  u32(m, kBatch).store(batch_size, std::memory_order_relaxed);
+  u32(m, kRateSteps).store(pace.steps, std::memory_order_relaxed);
+  u64(m, kRateError).store(std::bit_cast<std::uint64_t>(pace.error), std::memory_order_relaxed);
+}
+
+void JobBoardWriter::set_counters(const JobCounters& c) {
+  const std::array<std::uint64_t, kJobCounterFields> fields{
+      c.pinned, c.staged, c.missed,         c.direct,
+      c.bytes,  c.steps,  c.waited_link_ns, c.waited_decode_ns};
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    u64(memory_.data(), kJobCounters + 8 * i).store(fields[i], std::memory_order_relaxed);
+  }
 }
 
 void JobBoardWriter::end() {

@@ -60,7 +60,7 @@ struct Loop {
       ADD_FAILURE() << view.error().message;
       return std::nullopt;
     }
-    feed.waited(ticket, real_clock.now() - began);
+    feed.waited(ticket, {.waited = real_clock.now() - began});
     Ids ids;
     for (const FedItem& item : view->items) {
       ids.push_back(item.id);

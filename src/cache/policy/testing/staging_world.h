@@ -9,47 +9,23 @@
 #include <set>
 #include <vector>
 
+#include "cache/policy/fetch_ledger.h"
 #include "cache/policy/staging.h"
-#include "cache/sampler/epoch_sampler.h"
+#include "cache/policy/testing/sim_job.h"
 
 namespace quiver::cache::testing {
-
-// What the test says of a job.
-struct JobSetup {
-  std::uint64_t seed = 1;
-  double pace = 1;  // items a tick when it never waits
-  std::uint32_t batch = 8;
-  std::uint32_t start = 0;  // tick
-  std::uint32_t epochs = 1;
-};
-
-struct SimJob : JobSetup {
-  // What happened.
-  std::vector<std::vector<ItemId>> orders;  // by epoch
-  std::vector<std::uint32_t> ended;         // tick at which each epoch ended
-  std::vector<std::uint32_t> hits;          // settled items drawn
-  std::uint32_t directed = 0;
-
-  // Its state.
-  std::unique_ptr<EpochSampler> sampler;
-  ItemSet settled{0}, taken{0};
-  double budget = 0;
-  std::uint64_t seen = 0;              // places below it have been looked at
-  std::set<std::uint64_t> open, used;  // places not yet offered; places offered
-  std::set<std::uint32_t> asked;
-  std::uint64_t useless = 0, useless_then = 0;  // places that were of no use; when the epoch began
-  std::uint32_t starved = 0;
-  bool finished() const { return orders.size() == epochs && !sampler; }
-};
 
 class StagingWorld {
  public:
   static constexpr std::uint64_t kItem = 1000;
 
   StagingWorld(std::uint32_t items, std::uint32_t pinned, std::uint32_t window, double link)
-      : n_(items), link_(link), pinned_(pinned), here_(items), plan_(items, [this](ItemId id) {
-          return Bytes(id.value < pinned_ ? 0 : kItem);
-        }) {
+      : n_(items),
+        link_(link),
+        pinned_(pinned),
+        here_(items),
+        ledger_(items),
+        plan_(items, [this](ItemId id) { return Bytes(id.value < pinned_ ? 0 : kItem); }) {
     plan_.set_window(Bytes(window * kItem));
   }
 
@@ -78,6 +54,7 @@ class StagingWorld {
   }
   std::uint32_t most_staged() const { return most_staged_; }
   StagingPlan& plan() { return plan_; }
+  const FetchLedger& ledger() const { return ledger_; }
 
  private:
   void begin(SimJob& job) {
@@ -189,11 +166,16 @@ class StagingWorld {
     board.items_per_second = job.pace;
     board.settled = job.settled.words();
     board.taken = job.taken.words();
+    const std::uint64_t epoch = board.epoch;
     plan_.update(JobId{index}, 0, std::move(board));
+    if (plan_.leader() != JobId{index}) return;
+    const auto [led, first] = led_.try_emplace(index, epoch);
+    if (!first && std::exchange(led->second, epoch) != epoch) ledger_.begin_epoch();
   }
 
   void serve() {
     for (const ItemId id : plan_.release()) {
+      ledger_.left(id, plan_.wanted(id) ? Again::kLeftStaging : Again::kNewEpoch);
       here_.erase(id);
       plan_.evicted(id);
     }
@@ -210,6 +192,7 @@ class StagingWorld {
         break;
       }
       line_.push_back(order->item);
+      if (!order->fetch) ledger_.kept(order->item);
       if (order->fetch && flying_.insert(order->item.value).second) queue_.push_back(order->item);
     }
     std::uint32_t staged = here_.count();
@@ -220,12 +203,14 @@ class StagingWorld {
 
   void arrive(ItemId id) {
     ++fetched_;
+    ledger_.read(id, Bytes(kItem), false);
     flying_.erase(id.value);
     here_.insert(id);
     plan_.arrived(id, id.value < pinned_);
     if (guests_.erase(id.value) != 0) {
       plan_.guest(id);
     } else if (!plan_.holds(id) && id.value >= pinned_) {
+      ledger_.left(id, plan_.wanted(id) ? Again::kLeftStaging : Again::kNewEpoch);
       here_.erase(id);
       plan_.evicted(id);
     }
@@ -235,7 +220,9 @@ class StagingWorld {
   const double link_;
   const std::uint32_t pinned_;  // items 0 … pinned−1 stand for the prefix of the hash order
   ItemSet here_;
+  FetchLedger ledger_;
   StagingPlan plan_;
+  std::map<std::size_t, std::uint64_t> led_;  // by job: its epoch when it was last seen to lead
   std::vector<ItemId> line_;
   std::deque<ItemId> queue_;
   std::set<std::uint32_t> flying_, guests_;
