@@ -107,9 +107,7 @@ class Source:
         else:
             settings, credentials = self.load_settings(), self.load_credentials()
             path = _core.manifest_path_for(self.url, self.layout, settings, credentials)
-            if not os.path.exists(path):
-                self._digest_once(path, settings, credentials, allow_empty)
-            self.manifest_path = path
+            self.manifest_path = self._digest_once(path, settings, credentials, allow_empty)
         self._manifest = _core.Manifest.open(self.manifest_path)
 
     def _digest_once(
@@ -118,13 +116,24 @@ class Source:
         settings: _core.Settings,
         credentials: _core.Credentials,
         allow_empty: bool,
-    ) -> None:
-        """Of several processes that start together one digests; the others wait for it."""
+    ) -> str:
+        """Of several processes that start together one digests; the others wait for it.
+
+        Returns where the manifest is: at `path`, or beside it while it is provisional.
+        """
+        provisional = _core.lazy_manifest_path(path)
+        if os.path.exists(path):
+            with contextlib.suppress(OSError):
+                os.remove(provisional)
+            return path
+        lazy = settings.digest_lazily
         with _locked(path + ".lock"):
             if os.path.exists(path):
-                return
+                return path
+            if lazy and os.path.exists(provisional):
+                return provisional
             with Progress(self.url) as progress:
-                _core.digest(
+                report = _core.digest(
                     self.url,
                     layout=self.layout,
                     path=path,
@@ -132,8 +141,10 @@ class Source:
                     credentials=credentials,
                     daemon_program=find_program("quiverd") if settings.enabled else "",
                     allow_empty=allow_empty,
+                    lazy=lazy,
                     progress=progress.show,
                 )
+            return report.manifest_path
 
 
 def _is_spawning() -> bool:

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "cache/client/digest.h"
+#include "cache/client/digest_lazy.h"
 #include "settings_of.h"
 
 namespace quiver::py {
@@ -55,13 +56,14 @@ class Digesting {
 
 DigestReport digest(const std::string& url, const std::string& layout, const std::string& path,
                     const Settings& settings, const Credentials& credentials,
-                    const std::string& daemon_program, bool allow_empty,
+                    const std::string& daemon_program, bool allow_empty, bool lazy,
                     const nb::callable& progress) {
   auto world = std::make_shared<World>();
   DigestOptions options;
   options.origin = unwrap(cache::user_origin(url, settings, credentials, world->files));
   options.layout = layout_from(layout);
   options.allow_empty = allow_empty;
+  options.lazy = lazy;
   options.manifest_path = path;
   options.settings = settings;
   options.daemon_program = daemon_program;
@@ -116,10 +118,11 @@ void bind_digest(nb::module_& m) {
                    [](const DigestReport& r) { return r.downloaded_bytes.value; });
   m.def("digest", digest, nb::arg("url"), nb::kw_only(), nb::arg("layout"), nb::arg("path"),
         nb::arg("settings"), nb::arg("credentials"), nb::arg("daemon_program"),
-        nb::arg("allow_empty"), nb::arg("progress"),
+        nb::arg("allow_empty"), nb::arg("lazy"), nb::arg("progress"),
         nb::sig("def digest(url: str, *, layout: str, path: str, settings: Settings, credentials: "
-                "Credentials, daemon_program: str, allow_empty: bool, progress: "
+                "Credentials, daemon_program: str, allow_empty: bool, lazy: bool, progress: "
                 "collections.abc.Callable[[DigestProgress], object]) -> DigestReport"));
+  m.def("lazy_manifest_path", cache::lazy_manifest_path, nb::arg("path"));
   m.def("manifest_path_for", manifest_path_for, nb::arg("url"), nb::arg("layout"),
         nb::arg("settings"), nb::arg("credentials"));
 }

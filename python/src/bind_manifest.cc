@@ -89,6 +89,10 @@ void bind_manifest(nb::module_& m) {
                    })
       .def_prop_ro("origin_url", [](const PyManifest& s) { return text(s.manifest->origin_url()); })
       .def_prop_ro("public_id", [](const PyManifest& s) { return public_id(s.manifest->root()); })
+      // Of what was listed, whatever the bytes are.
+      .def_prop_ro("listing_id",
+                   [](const PyManifest& s) { return public_id(cache::listing_hash(*s.manifest)); })
+      .def_prop_ro("provisional", [](const PyManifest& s) { return s.manifest->provisional(); })
       .def_prop_ro("total_bytes",
                    [](const PyManifest& s) { return s.manifest->total_bytes().value; })
       .def_prop_ro("longest_item",

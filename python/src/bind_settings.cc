@@ -17,6 +17,7 @@ void bind_settings(nb::module_& m) {
           nb::arg("arguments") = std::map<std::string, std::string>{},
           "Argument > environment (QUIVER_...) > file > default.")
       .def_ro("enabled", &Settings::enabled)
+      .def_prop_ro("digest_lazily", [](const Settings& s) { return s.digest == DigestWhen::kLazy; })
       .def_prop_ro("memory_limit", [](const Settings& s) { return s.memory_limit.value; })
       .def("explain", &explain);
   nb::class_<Credentials>(m, "Credentials", "Of an origin; in memory only.")

@@ -58,6 +58,11 @@ std::vector<Field<S>> make_fields() {
             {"manifest_dir", "path", "Where manifests are kept",
              "$XDG_DATA_HOME/quiver/manifests, else ~/.local/share/quiver/manifests"},
             Text{}),
+      field(&S::digest,
+            {"digest", "",
+             "When a dataset without a manifest is read for one: first, before training begins; "
+             "or lazy, while its first epoch is trained on"},
+            Choice<DigestWhen>{{{"first", DigestWhen::kFirst}, {"lazy", DigestWhen::kLazy}}}),
       field(&S::fetch_concurrency,
             {"fetch_concurrency", "", "Requests to an origin at the same time"}, Integer{1, 128}),
       field(&S::max_connections,

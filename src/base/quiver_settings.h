@@ -12,6 +12,7 @@
 namespace quiver {
 
 enum class Verify { kFill, kSampled, kAlways };
+enum class DigestWhen { kFirst, kLazy };
 enum class Addressing { kAuto, kPath, kVirtual };
 
 // Empty text and an empty SizeOrShare mean: chosen where it is used, by the rule in the table.
@@ -26,6 +27,7 @@ struct Settings {
   std::vector<ShareRule> shares;
   Verify verify = Verify::kSampled;
   std::string manifest_dir;
+  DigestWhen digest = DigestWhen::kFirst;
 
   int fetch_concurrency = 16;
   int max_connections = 1024;

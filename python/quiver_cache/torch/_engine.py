@@ -247,7 +247,8 @@ class Engine:
 
     def _make_feed(self, place: _ranks.Place) -> _core.Feed:
         w = self.wishes
-        dataset = w.root.source.manifest.public_id
+        manifest = w.root.source.manifest
+        dataset = manifest.listing_id if manifest.provisional else manifest.public_id
         self._seat = None
         agreed = _ranks.agree(place, w.seed, w.generator, dataset, w.subset, explicit=w.rank is not None)
         self._seed = agreed.seed & _WORD

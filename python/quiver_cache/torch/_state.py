@@ -64,14 +64,16 @@ def merge_states(states: Sequence[State]) -> State:
     return merged
 
 
-def complete_parts(state: Any, dataset: str, items: int) -> list[_core.RankState]:
+def complete_parts(state: Any, manifest: _core.Manifest) -> list[_core.RankState]:
     """The parts of a state that can be loaded for this dataset, or a refusal that says why not."""
     parts = parts_of(state)
     first = parts[0]
-    if first.dataset != dataset or first.items != items:
+    same = first.dataset == manifest.public_id or first.dataset == manifest.listing_id
+    if not same or first.items != len(manifest):
         raise InvalidError(
             f"this state is of another dataset ({first.dataset}, {first.items} items; this one is "
-            f"{dataset}, {items} items): load it with the manifest that it was saved with"
+            f"{manifest.public_id}, {len(manifest)} items): load it with the manifest that it was "
+            "saved with"
         )
     if len(parts) == 1 and first.world > 1:
         raise InvalidError(

@@ -195,7 +195,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         wishes = self._engine.wishes
         if wishes.items:
             manifest = wishes.root.source.manifest
-            self._engine.load(_state.complete_parts(state, manifest.public_id, len(manifest)))
+            self._engine.load(_state.complete_parts(state, manifest))
 
 
 def _check_length(order: Any) -> None:

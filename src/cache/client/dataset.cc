@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "cache/client/digest_lazy.h"
 #include "cache/client/direct_reader.h"
 #include "cache/client/session.h"
 #include "cache/client/shared_memory.h"
@@ -36,10 +37,10 @@ struct Attempts {
 // What belongs to one process and must not be shared by a fork. A child abandons its parent's and
 // makes its own: locks may be held in the parent's by threads that the child does not have.
 struct ProcessState {
-  ProcessState(const Manifest& manifest, const DatasetOptions& options, Environment e, bool forked)
+  ProcessState(const DatasetOptions& options, Environment e, bool forked)
       : own_http(forked ? io::make_curl_transport(options.settings.fetch_concurrency) : nullptr),
         environment{e.files, own_http ? *own_http : e.http, e.clock, e.log},
-        direct(manifest, options.origin,
+        direct(options.origin,
                OriginContext{environment.files, environment.http, environment.clock, seed()},
                options.settings.fetch_concurrency) {}
 
@@ -70,7 +71,7 @@ class DatasetImpl final : public Dataset {
               std::shared_ptr<const Manifest> manifest)
       : options_(std::move(options)), environment_(environment), manifest_(std::move(manifest)) {
     if (options_.origin.url.empty()) options_.origin.url = std::string(manifest_->origin_url());
-    state_ = new ProcessState(*manifest_, options_, environment_, false);
+    state_ = new ProcessState(options_, environment_, false);
     if (const std::string warning = trust_warning(options_.origin); !warning.empty()) {
       log(environment_.log, LogLevel::kWarning, "{}", warning);
     }
@@ -145,6 +146,8 @@ class DatasetImpl final : public Dataset {
     return reply && reply->kept;
   }
 
+  Result<bool> complete() override;
+
   ReadStats stats() const override {
     const ProcessState& state = const_cast<DatasetImpl*>(this)->process();
     ReadStats s;
@@ -172,7 +175,7 @@ class DatasetImpl final : public Dataset {
     ProcessState* state = state_.load(std::memory_order_acquire);
     if (state->mark.in_maker()) [[likely]]
       return *state;
-    auto mine = std::make_unique<ProcessState>(*manifest_, options_, environment_, true);
+    auto mine = std::make_unique<ProcessState>(options_, environment_, true);
     ProcessState* const parents = state;
     if (!state_.compare_exchange_strong(state, mine.get()))
       return *state;  // another thread was first
@@ -211,7 +214,8 @@ class DatasetImpl final : public Dataset {
 
   Result<Tier> read_direct(ProcessState& state, ItemId id, MutableByteSpan out,
                            std::stop_token stop) {
-    if (auto read = state.direct.read(id, out, stop); !read) return std::move(read).error();
+    const auto known = current();
+    if (auto read = state.direct.read(*known, id, out, stop); !read) return std::move(read).error();
     return count(state, Tier::kDirect, out);
   }
 
@@ -226,7 +230,14 @@ class DatasetImpl final : public Dataset {
 
   DatasetOptions options_;
   const Environment environment_;
+  // With the hashes that are known now: the one that it was opened with, or what that became.
+  std::shared_ptr<const Manifest> current() const {
+    const auto whole = std::atomic_load(&whole_);
+    return whole ? whole : manifest_;
+  }
+
   const std::shared_ptr<const Manifest> manifest_;
+  std::shared_ptr<const Manifest> whole_;  // atomic: a fork may come at any time
   std::atomic<ProcessState*> state_;
 };
 
@@ -334,9 +345,28 @@ Result<std::shared_ptr<Session>> DatasetImpl::try_connect(ProcessState& state, D
   Greeted greeted = TRY(greet_or_start_daemon(address, options_.daemon_program, options_.settings,
                                               state.environment, deadline, &state.greeting));
   auto session =
-      Session::open(std::move(greeted), address, *manifest_, options_.origin, state.environment);
+      Session::open(std::move(greeted), address, *current(), options_.origin, state.environment);
   if (!session) state.greeting = -1;
   return session;
+}
+
+Result<bool> DatasetImpl::complete() {
+  if (!current()->provisional()) return false;
+  ProcessState& state = process();
+  const auto session = ensure_session(state);
+  if (!session) return false;
+  const std::vector<Sha256> hashes = TRY(session->contents());
+  if (hashes.empty()) return false;
+  const std::string path = complete_manifest_path(options_.manifest_path);
+  TRY(io::write_file_atomically(state.environment.files, path,
+                                as_bytes(with_hashes(*manifest_, hashes))));
+  auto whole = TRY(Manifest::open(state.environment.files, path, true));
+  session->contents_written(whole->root());
+  log(state.environment.log, LogLevel::kInfo, "all of {} has been read: its manifest is complete",
+      options_.origin.url);
+  std::atomic_store(&whole_, std::move(whole));
+  session->lose();  // the next one opens the complete dataset
+  return true;
 }
 
 // The daemon is there and does not give an item that the origin gives.
@@ -359,6 +389,11 @@ void DatasetImpl::fell_back(ProcessState& state, const Error& reason) {
 
 Result<std::shared_ptr<Dataset>> Dataset::open(DatasetOptions options, Environment environment) {
   auto manifest = Manifest::open(environment.files, options.manifest_path, true);
+  if (!manifest && manifest.error().code == Code::kNotFound) {  // it was provisional, perhaps
+    options.manifest_path = complete_manifest_path(options.manifest_path);
+    auto whole = Manifest::open(environment.files, options.manifest_path, true);
+    if (whole) manifest = std::move(whole);
+  }
   if (!manifest) return std::move(manifest).error();
   return std::shared_ptr<Dataset>(
       std::make_shared<DatasetImpl>(std::move(options), environment, *std::move(manifest)));

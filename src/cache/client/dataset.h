@@ -92,6 +92,10 @@ class Dataset {
   virtual void report(ReportRequest request) = 0;
   // Gives the daemon bytes that passed by and match their hash; true when it keeps them.
   virtual bool insert(const Sha256& hash, ByteSpan bytes) = 0;
+  // Of a provisional manifest whose items have all been read through the daemon: writes the whole
+  // one and goes on with that, as another dataset of the daemon (so generation() rises). False when
+  // there is nothing to do, or not yet. No reads may be under way for an epoch that has begun.
+  virtual Result<bool> complete() = 0;
   virtual ReadStats stats() const = 0;
   virtual bool degraded() const = 0;  // reads go to the origin for want of a daemon
 };

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "cache/client/digest_keeper.h"
+#include "cache/client/digest_lazy.h"
 #include "cache/client/digest_previous.h"
 #include "cache/manifest/image_folder.h"
 #include "io/process.h"
@@ -23,8 +24,9 @@ struct Pick {
   std::size_t object;  // into the listing
   std::int32_t label;
   Sha256 hash;
-  bool known = false;  // its hash is that of the last digest
-  bool kept = false;   // the daemon has taken it
+  bool known = false;        // its hash is that of the last digest
+  bool kept = false;         // the daemon has taken it
+  bool provisional = false;  // `hash` is a name
 };
 
 struct Listing {
@@ -280,7 +282,8 @@ Result<std::string> build_manifest(const Listing& listing, const std::string& or
   for (const Pick& pick : listing.picks) {
     const ListedObject& object = listing.objects[pick.object];
     const std::uint32_t index = builder.add_object(object.key, object.version);
-    builder.add_item(pick.hash, object.version.size, object.key, pick.label, index, 0);
+    builder.add_item(pick.hash, object.version.size, object.key, pick.label, index, 0,
+                     pick.provisional);
   }
   return std::move(builder).finish();
 }
@@ -313,6 +316,22 @@ void compare(DigestReport& report, const Listing& listing, const PreviousDigest&
     report.changed += then && *then->hash != pick.hash ? 1 : 0;
   }
   report.removed = previous.size() - found;
+}
+
+// What nobody has read gets a name. True when there is any such item.
+Result<bool> name_unread(const DigestOptions& options, io::Files& files, Listing& listing) {
+  const auto names =
+      TRY(ProvisionalNames::open(files, manifest_folder(options.settings), options.origin));
+  bool any = false;
+  for (Pick& pick : listing.picks) {
+    if (pick.known) continue;
+    const ListedObject& object = listing.objects[pick.object];
+    pick.provisional = object.version.size.value != 0;
+    pick.hash = pick.provisional ? names.name(object.key, object.version, 0, object.version.size)
+                                 : sha256({});
+    any = any || pick.provisional;
+  }
+  return any;
 }
 
 // Said before anything is read: nobody wants to hear of it hours later.
@@ -375,12 +394,18 @@ Result<DigestReport> digest(const DigestOptions& options, Environment environmen
   for (const Pick& pick : listing.picks) total += listing.objects[pick.object].version.size;
   to_hash = options.fresh ? total : keep_unchanged(listing, previous);
 
+  Counts counts;
+  const bool names = options.lazy && TRY(name_unread(options, environment.files, listing));
+  if (names) report.manifest_path = lazy_manifest_path(report.manifest_path);
   std::unique_ptr<DigestKeeper> keeper;
-  if (!options.daemon_program.empty() && options.settings.enabled && to_hash.value != 0) {
+  if (!options.lazy && !options.daemon_program.empty() && options.settings.enabled &&
+      to_hash.value != 0) {
     keeper = DigestKeeper::connect(options, environment, total);
   }
-  Digester digester(options, environment, *origin, listing, keeper.get());
-  const Counts counts = TRY(digester.run(progress, stop));
+  if (!options.lazy) {
+    Digester digester(options, environment, *origin, listing, keeper.get());
+    counts = TRY(digester.run(progress, stop));
+  }
 
   const std::string file = TRY(build_manifest(listing, options.origin.url));
   TRY(io::write_file_atomically(environment.files, report.manifest_path, as_bytes(file)));

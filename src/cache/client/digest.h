@@ -31,6 +31,7 @@ struct DigestOptions {
   std::string daemon_program;   // empty: bytes that pass are not kept
   bool trust_checksums = true;  // the store's own SHA-256 of whole objects saves the download
   bool fresh = false;           // read also what has not changed since the last digest
+  bool lazy = false;  // read nothing: the manifest is provisional, beside where the whole one goes
 };
 
 struct DigestReport {

@@ -11,21 +11,21 @@
 
 namespace quiver::cache {
 
-// Reads items from the origin and compares each with its SHA-256. Opens the origin at the first
-// read. Any thread may read; at most `limit` reads are under way, further callers wait for one to
-// end (the origin has deadlines of its own) or for their stop. Borrows the manifest.
+// Reads items from the origin and compares each with its SHA-256, where that is known. Opens the
+// origin at the first read. Any thread may read; at most `limit` reads are under way, further
+// callers wait for one to end (the origin has deadlines of its own) or for their stop.
 class DirectReader {
  public:
-  DirectReader(const Manifest& manifest, OriginSettings settings, OriginContext context, int limit);
+  DirectReader(OriginSettings settings, OriginContext context, int limit);
   // Errors are those of Origin::read, and kChanged for bytes that are not the manifest's.
-  Status read(ItemId id, MutableByteSpan out, std::stop_token stop);
+  Status read(const Manifest& manifest, ItemId id, MutableByteSpan out, std::stop_token stop);
   Bytes body_bytes() const { return Bytes(body_bytes_.load()); }
 
  private:
   Result<std::shared_ptr<Origin>> origin();
-  Status read_verified(Origin& origin, ItemId id, MutableByteSpan out, std::stop_token stop);
+  Status read_verified(Origin& origin, const Manifest& manifest, ItemId id, MutableByteSpan out,
+                       std::stop_token stop);
 
-  const Manifest& manifest_;
   const OriginSettings settings_;
   const OriginContext context_;
   Guarded<std::shared_ptr<Origin>> origin_;

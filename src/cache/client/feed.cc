@@ -20,7 +20,9 @@ double seconds(Duration d) {
 
 RankState fresh_state(const Dataset& dataset, const FeedOptions& options) {
   RankState state(dataset.manifest().size());
-  state.dataset = public_id(dataset.manifest().root());
+  // What is provisional has another root when it has been read: its state stays its own.
+  const Manifest& manifest = dataset.manifest();
+  state.dataset = public_id(manifest.provisional() ? listing_hash(manifest) : manifest.root());
   state.seed = options.seed;
   state.world = options.world;
   state.rank = options.rank;
@@ -90,6 +92,7 @@ class FeedImpl final : public Feed {
   };
   Start next_start() const;
   RunPlan plan_run(const Start& start) const;
+  void complete();
   Status join();
   void abandon_run(FeedState& s);
   std::uint64_t new_ticket(FeedState& s) const;
@@ -170,6 +173,7 @@ Status FeedImpl::begin_epoch() {
   if (replays_ && !replay_) {
     return error(Code::kInvalid, "the recording has no further epoch to replay");
   }
+  complete();
   TRY(join());
   const Start start = next_start();
   auto plan = std::make_shared<const RunPlan>(plan_run(start));
@@ -195,6 +199,20 @@ Status FeedImpl::begin_epoch() {
     s.direct_before = direct;
   });
   return {};
+}
+
+// Between two epochs a dataset that has been read whole for the first time becomes the complete
+// one.
+void FeedImpl::complete() {
+  if (!shared_->dataset->manifest().provisional() || !draw_) return;
+  abandon();
+  const auto completed = shared_->dataset->complete();
+  if (!completed) {
+    log(shared_->environment.log, LogLevel::kWarning, "the manifest stays provisional: {}",
+        completed.error().message);
+  } else if (*completed) {
+    shared_->state.change([](FeedState& s) { s.join_due = true; });
+  }
 }
 
 // Waits until the daemon has taken the rank in, or there is none; the first batch waits for that

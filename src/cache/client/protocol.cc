@@ -82,6 +82,14 @@ template <class V, Is<DamagedReply> M>
 void fields(V& v, M& m) {
   v(m.gone);
 }
+template <class V, Is<ContentsRequest> M>
+void fields(V& v, M& m) {
+  v(m.dataset, m.root);
+}
+template <class V, Is<ContentsReply> M>
+void fields(V& v, M& m) {
+  v(m.unread);
+}
 template <class V, Is<ReportRequest> M>
 void fields(V& v, M& m) {
   v(m.dataset, m.job, m.rank, m.epoch, m.step, m.steps, m.samples, m.hits, m.direct,
@@ -246,6 +254,8 @@ QUIVER_MESSAGE(InsertReply);
 QUIVER_MESSAGE(InsertPartRequest);
 QUIVER_MESSAGE(DamagedRequest);
 QUIVER_MESSAGE(DamagedReply);
+QUIVER_MESSAGE(ContentsRequest);
+QUIVER_MESSAGE(ContentsReply);
 QUIVER_MESSAGE(ReportRequest);
 QUIVER_MESSAGE(StatusReply);
 QUIVER_MESSAGE(WarmRequest);

@@ -34,6 +34,7 @@ enum class Request : std::uint16_t {
   kLeave = 12,       // a rank ends before its process does
   kDamaged = 13,     // an item was read wrong, or could not be, where the view says it lies
   kInsertPart = 14,  // as kInsert, of an item that is too long for one message
+  kContents = 15,    // the hashes of a provisional dataset that has been read whole
 };
 
 using Token = std::array<std::uint8_t, 16>;  // random; all zero: none
@@ -135,6 +136,17 @@ struct DamagedRequest {
 };
 struct DamagedReply {
   bool gone = false;
+};
+
+// The reply brings the hashes of all items in order, 32 bytes each, as a sealed memfd, once all
+// have been read. `root`: of the manifest that the client has made of them; the daemon need not
+// remember.
+struct ContentsRequest {
+  std::uint32_t dataset = 0;
+  Sha256 root{};  // zero: not yet
+};
+struct ContentsReply {
+  std::uint32_t unread = 0;  // items; 0 comes with the descriptor
 };
 
 struct ReportRequest {

@@ -22,7 +22,7 @@ void round_trip(std::string_view payload) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view payload(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 20) {
+  switch (data[0] % 22) {
     case 0:
       round_trip<HelloRequest>(payload);
       break;
@@ -82,6 +82,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 19:
       round_trip<InsertPartRequest>(payload);
+      break;
+    case 20:
+      round_trip<ContentsRequest>(payload);
+      break;
+    case 21:
+      round_trip<ContentsReply>(payload);
       break;
     default:
       round_trip<DamagedReply>(payload);

@@ -49,6 +49,8 @@ std::map<std::string, std::string> examples() {
   m["InsertPartRequest"] = encode(InsertPartRequest{300, 299, sha256(as_bytes("x")), "x"});
   m["InsertReply"] = encode(InsertReply{true});
   m["DamagedRequest"] = encode(DamagedRequest{7, 5, 300, 4096});
+  m["ContentsRequest"] = encode(ContentsRequest{7, sha256(as_bytes("x"))});
+  m["ContentsReply"] = encode(ContentsReply{300});
   m["DamagedReply"] = encode(DamagedReply{true});
   m["ReportRequest"] = encode(ReportRequest{7, token(3), 2, 5, 10, 40, 2560, 600, 3, 1.5, 0.25});
   m["StatusReply"] = encode(StatusReply{"{}"});

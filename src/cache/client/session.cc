@@ -265,6 +265,27 @@ bool Session::damaged(ItemId id, const ViewWord& word, Bytes length) {
   return answer && answer->gone;
 }
 
+Result<std::vector<Sha256>> Session::contents() {
+  const ContentsRequest request{opened_.dataset, {}};
+  const auto reply = TRY(call(Request::kContents, encode(request), kLongestOpening));
+  const auto answer = TRY(decode<ContentsReply>(reply.payload));
+  std::vector<Sha256> hashes;
+  if (answer.unread != 0) return hashes;
+  if (reply.fds.size() != 1) {
+    return error(Code::kCorrupt, "the daemon at {} sent no hashes", address_.socket);
+  }
+  hashes.resize(view_.size());
+  const MutableByteSpan out = std::as_writable_bytes(std::span(hashes));
+  if (TRY(environment_.files.pread(reply.fds[0].get(), out, 0)) != out.size()) {
+    return error(Code::kCorrupt, "the daemon at {} sent too few hashes", address_.socket);
+  }
+  return hashes;
+}
+
+void Session::contents_written(const Sha256& root) {
+  (void)call(Request::kContents, encode(ContentsRequest{opened_.dataset, root}), kPatience);
+}
+
 // nullptr when there is none: the segment has gone, or this process has no room for a descriptor.
 SegmentTable::Handle Session::fetch_segment(SegmentId id) {
   const SegmentsRequest request{opened_.dataset, {id.value}};

@@ -56,6 +56,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // when the item is not there any more, so that it is worth asking for.
   bool damaged(ItemId id, const ViewWord& word, Bytes length);
   Result<InsertReply> insert(const Sha256& hash, ByteSpan bytes);
+  // Of a provisional dataset: the hashes of all its items, or none while some are unread.
+  Result<std::vector<Sha256>> contents();
+  void contents_written(const Sha256& root);  // the daemon need not remember them
 
   const ViewReader& view() const { return view_; }
   bool lost() const { return lost_.load(std::memory_order_relaxed); }

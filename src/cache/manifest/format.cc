@@ -32,7 +32,7 @@ Status check_items(const Header& h, ByteSpan file, const std::string& name) {
   for (std::size_t i = 0; i < h.item_count; ++i) {
     auto item = row_at<ItemRow>(items, i);
     auto place = row_at<PlaceRow>(places, i);
-    bool sound = item.key_end >= key_end && item.label >= -1 && item.reserved == 0 &&
+    bool sound = item.key_end >= key_end && item.label >= -1 && (item.flags & ~h.flags) == 0 &&
                  (item.label < 0 || static_cast<std::uint32_t>(item.label) < h.class_count) &&
                  place.object < h.object_count && place.reserved == 0;
     if (sound) {
@@ -155,7 +155,7 @@ Status check_header(const Header& h, std::uint64_t file_size, const std::string&
   }
   Header expected = h;
   bool sane = file_size <= kMaxFileSize && row_lengths_fit(h) && h.header_size == sizeof(Header) &&
-              h.reserved == 0 && h.item_count > 0;
+              (h.flags & ~kProvisionalFlag) == 0 && h.item_count > 0;
   for (const Table& t : h.tables) sane = sane && t.length <= file_size;
   if (sane) place_tables(expected);
   if (!sane || expected.tables != h.tables || expected.file_size != file_size) {

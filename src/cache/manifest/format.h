@@ -19,12 +19,15 @@ inline constexpr std::uint32_t kVersion = 1;
 // Far above any real manifest (10 million items are 1 to 2 GiB) and far below where sums overflow.
 inline constexpr std::uint64_t kMaxFileSize = std::uint64_t{1} << 40;
 
+// In the flags of a row, and of a header some row of which has it.
+inline constexpr std::uint32_t kProvisionalFlag = 1;
+
 struct ItemRow {
   Sha256 hash;
   std::uint64_t length;
   std::uint64_t key_end;
   std::int32_t label;
-  std::uint32_t reserved;
+  std::uint32_t flags;
 };
 struct ClassRow {
   std::uint64_t name_end;
@@ -67,7 +70,7 @@ struct Header {
   std::uint32_t version;
   std::uint32_t header_size;
   std::uint32_t item_count, object_count, class_count;
-  std::uint32_t reserved;
+  std::uint32_t flags;
   std::uint64_t total_bytes, longest_item;
   std::uint64_t file_size;
   std::array<Table, kTableCount> tables;

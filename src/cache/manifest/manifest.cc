@@ -35,6 +35,7 @@ class FileManifest final : public Manifest {
   std::string_view class_name(std::uint32_t index) const override;
   std::string_view origin_url() const override { return as_text(rows(kOriginUrl)); }
   const Sha256& root() const override { return header_.root; }
+  bool provisional() const override { return (header_.flags & kProvisionalFlag) != 0; }
   Bytes total_bytes() const override { return Bytes(header_.total_bytes); }
   Bytes longest_item() const override { return Bytes(header_.longest_item); }
   ByteSpan file_bytes() const override { return {map_.data(), map_.size()}; }
@@ -65,6 +66,7 @@ Item FileManifest::item(ItemId id) const {
       .label = known ? item.label : kNoLabel,
       .object = place.object,
       .offset = place.offset,
+      .provisional = (item.flags & kProvisionalFlag) != 0,
   };
 }
 
@@ -167,6 +169,25 @@ Result<std::shared_ptr<const Manifest>> Manifest::open(io::Fd fd, const std::str
 
 Result<bool> readable_by_others(io::Files& files, const std::string& path) {
   return (TRY(files.stat(path)).mode & 0044) != 0;
+}
+
+Sha256 listing_hash(const Manifest& manifest) {
+  Sha256Stream digest;
+  const auto add = [&](std::uint64_t value) { digest.update(std::as_bytes(std::span(&value, 1))); };
+  const auto add_text = [&](std::string_view text) {
+    add(text.size());
+    digest.update(as_bytes(text));
+  };
+  add_text("quiver listing 1");
+  add(manifest.size());
+  for (std::uint32_t i = 0; i < manifest.size(); ++i) {
+    const Item item = manifest.item(ItemId(i));
+    add(item.length.value);
+    add(static_cast<std::uint64_t>(std::int64_t{item.label}));
+    add_text(item.key);
+  }
+  for (std::uint32_t i = 0; i < manifest.class_count(); ++i) add_text(manifest.class_name(i));
+  return digest.finish();
 }
 
 }  // namespace quiver::cache

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,7 @@ struct Item {
   std::int32_t label;    // index into classes(), or kNoLabel
   std::uint32_t object;  // where it lies at the origin
   std::uint64_t offset;  // within the object
+  bool provisional;      // nobody has read it yet: `hash` is a name of its place and version
 };
 
 struct ObjectRef {
@@ -71,12 +73,21 @@ class Manifest {
   virtual std::string_view class_name(std::uint32_t index) const = 0;
   virtual std::string_view origin_url() const = 0;
   virtual const Sha256& root() const = 0;
+  virtual bool provisional() const = 0;   // some of its items are
   virtual Bytes total_bytes() const = 0;  // sum of item lengths
   virtual Bytes longest_item() const = 0;
   virtual ByteSpan file_bytes() const = 0;  // the file itself, to be passed on
   // The sealed memory behind it, to be passed to another process; -1 where there is none.
   virtual int descriptor() const { return -1; }
 };
+
+// The file of a provisional manifest whose items have all been read: the same, with their hashes
+// (one an item, in order) in the place of names.
+std::string with_hashes(const Manifest& provisional, std::span<const Sha256> hashes);
+
+// Names what was listed, whatever the bytes are: keys, lengths, labels and classes. The same of a
+// provisional manifest and of the one that it becomes.
+Sha256 listing_hash(const Manifest& manifest);
 
 // True when others than its owner can read the file: whoever reads a manifest may read its content,
 // so the user should hear of it.
@@ -94,7 +105,7 @@ class ManifestBuilder {
   std::uint32_t add_class(std::string_view name);
   std::uint32_t add_object(std::string_view key, const ObjectVersion& version);
   void add_item(const Sha256& hash, Bytes length, std::string_view key, std::int32_t label,
-                std::uint32_t object, std::uint64_t offset);
+                std::uint32_t object, std::uint64_t offset, bool provisional = false);
   // kInvalid for what a manifest cannot hold: no items, a key twice, a label without its class, a
   // range beyond its object. Write the bytes with io::write_file_atomically, mode 0600.
   Result<std::string> finish() &&;  // the bytes of the file

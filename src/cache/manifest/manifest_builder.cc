@@ -2,6 +2,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/check.h"
 #include "cache/manifest/format.h"
 #include "cache/manifest/manifest.h"
 
@@ -100,6 +101,7 @@ Result<Header> make_header(const Tables& t) {
       return error(Code::kInvalid, "the items of {} add up to more than 2^64 bytes",
                    printable(t.origin_url));
     }
+    h.flags |= item.flags;
     h.total_bytes += item.length;
     h.longest_item = std::max(h.longest_item, item.length);
   }
@@ -148,9 +150,11 @@ std::uint32_t ManifestBuilder::add_object(std::string_view key, const ObjectVers
 }
 
 void ManifestBuilder::add_item(const Sha256& hash, Bytes length, std::string_view key,
-                               std::int32_t label, std::uint32_t object, std::uint64_t offset) {
+                               std::int32_t label, std::uint32_t object, std::uint64_t offset,
+                               bool provisional) {
   tables_->keys += key;
-  tables_->items.push_back({hash, length.value, tables_->keys.size(), label, 0});
+  tables_->items.push_back(
+      {hash, length.value, tables_->keys.size(), label, provisional ? kProvisionalFlag : 0});
   tables_->places.push_back({offset, object, 0});
 }
 
@@ -175,6 +179,26 @@ Result<std::string> ManifestBuilder::finish() && {
   move_to(file, t.origin_url);
   h.root = content_root(h, as_bytes(file));
   h.places_digest = places_digest(h, as_bytes(file));
+  h.header_digest = header_digest(h);
+  std::memcpy(file.data(), &h, sizeof h);
+  return file;
+}
+
+std::string with_hashes(const Manifest& provisional, std::span<const Sha256> hashes) {
+  CHECK(hashes.size() == provisional.size());
+  std::string file(as_text(provisional.file_bytes()));
+  Header h;
+  std::memcpy(&h, file.data(), sizeof h);
+  char* const rows = file.data() + h.tables[kItems].offset;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    ItemRow row;
+    std::memcpy(&row, rows + i * sizeof row, sizeof row);
+    row.hash = hashes[i];
+    row.flags = 0;
+    std::memcpy(rows + i * sizeof row, &row, sizeof row);
+  }
+  h.flags = 0;
+  h.root = content_root(h, as_bytes(file));
   h.header_digest = header_digest(h);
   std::memcpy(file.data(), &h, sizeof h);
   return file;

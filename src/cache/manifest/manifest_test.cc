@@ -254,9 +254,7 @@ TEST(Manifest, OnePassFindsWhatChecksumsCannot) {
          change_row<ItemRow>(f, format::kItems, 0, [](ItemRow& r) { r.label = -2; });
        }},
       {"a reserved word",
-       [](auto& f) {
-         change_row<ItemRow>(f, format::kItems, 0, [](ItemRow& r) { r.reserved = 1; });
-       }},
+       [](auto& f) { change_row<ItemRow>(f, format::kItems, 0, [](ItemRow& r) { r.flags = 2; }); }},
       {"an object that is not there",
        [](auto& f) {
          change_row<PlaceRow>(f, format::kPlaces, 0, [](PlaceRow& r) { r.object = 2; });
@@ -429,6 +427,48 @@ TEST(Printable, IsAlwaysTextOfAMessage) {
             "'\\x0a\\x00\\x7f\\xff\\xc3'");
   EXPECT_EQ(format::printable("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");  // half of a surrogate pair
   EXPECT_EQ(format::printable(std::string(300, 'k')), "'" + std::string(200, 'k') + "…'");
+}
+
+// Of a listing that nobody has read: names in the place of hashes, but for the empty one.
+std::string provisional_file() {
+  ManifestBuilder b("s3://b/p");
+  const std::uint32_t cat = b.add_class("cat");
+  const std::uint32_t png = b.add_object("cat/1.png", {Bytes(5), "\"e1\"", 0});
+  const std::uint32_t empty = b.add_object("cat/2.png", {Bytes(0), "", 0});
+  b.add_item(sha256(as_bytes("a name")), Bytes(5), "cat/1.png", static_cast<std::int32_t>(cat), png,
+             0, true);
+  b.add_item(sha256({}), Bytes(0), "cat/2.png", kNoLabel, empty, 0);
+  return std::move(b).finish().value();
+}
+
+TEST(Manifest, AProvisionalOneBecomesWhatADigestMakes) {
+  const auto provisional = open_bytes(provisional_file(), true).value();
+  EXPECT_TRUE(provisional->provisional());
+  EXPECT_TRUE(provisional->item(ItemId(0)).provisional);
+  EXPECT_FALSE(provisional->item(ItemId(1)).provisional);
+  const std::vector<Sha256> hashes{sha256(as_bytes("hello")), sha256({})};
+  const auto whole = open_bytes(with_hashes(*provisional, hashes), true).value();
+
+  ManifestBuilder b("s3://b/p");
+  const std::uint32_t cat = b.add_class("cat");
+  const std::uint32_t png = b.add_object("cat/1.png", {Bytes(5), "\"e1\"", 0});
+  const std::uint32_t empty = b.add_object("cat/2.png", {Bytes(0), "", 0});
+  b.add_item(hashes[0], Bytes(5), "cat/1.png", static_cast<std::int32_t>(cat), png, 0);
+  b.add_item(hashes[1], Bytes(0), "cat/2.png", kNoLabel, empty, 0);
+  EXPECT_EQ(as_text(whole->file_bytes()), std::move(b).finish().value());
+
+  EXPECT_EQ(listing_hash(*provisional), listing_hash(*whole));
+  EXPECT_NE(listing_hash(*whole), listing_hash(*open_bytes(small_file(), true).value()));
+}
+
+TEST(Manifest, AProvisionalItemNeedsTheFlagOfItsManifest) {
+  std::string file = provisional_file();
+  format::Header header;
+  std::memcpy(&header, file.data(), sizeof header);
+  header.flags = 0;
+  header.header_digest = format::header_digest(header);
+  std::memcpy(file.data(), &header, sizeof header);
+  EXPECT_EQ(open_bytes(file, true).error().code, Code::kCorrupt);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ class HashOrder {
   // is 1/256 of the hash space, and of a small dataset so much more that it has about half a MiB:
   // each costs the rounding of its files.
   std::uint8_t band(const Sha256& hash) const { return hash.bytes[0] & band_mask_; }
+  std::uint8_t band_mask() const { return band_mask_; }
 
  private:
   HashOf hash_of_;

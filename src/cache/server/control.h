@@ -57,8 +57,8 @@ class Control {
 
   // control_fetch.cc: single flight
   Status fetch(std::uint64_t session, const FetchRequest& request, std::shared_ptr<FetchWait> wait);
-  // `disk`: it is the cache's disk that failed, not the origin.
-  void fetched(const Sha256& hash, Bytes length, const Result<StoredAt>& result, bool disk);
+  void read_as(const Sha256& name, const Sha256& content);  // what nobody had read before
+  void fetched(const Fetched& fetched, const Result<StoredAt>& result);
   Lane lane_for_insert(const Sha256& hash) const;
   void inserted(const Sha256& hash);
   void lost(const Sha256& hash);  // the store's copy was bad, and is found no more
@@ -119,6 +119,7 @@ class Control {
   void want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_t session);
   void note_asker(Flight& flight, const DatasetState& dataset, std::uint64_t session) const;
   void note_read(const Sha256& hash, const Flight& flight);
+  std::optional<StoredAt> stored(const DatasetState& dataset, ItemId id) const;
   Flight& flight_for(DatasetState& dataset, ItemId id);
   void dispatch();
   static FetchQueue::Entry entry_of(const Sha256& hash, const Flight& flight);

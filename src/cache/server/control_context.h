@@ -30,6 +30,14 @@ struct WarmProgress {
   bool done = false;
 };
 
+// What a fetching thread brought, or did not.
+struct Fetched {
+  Sha256 asked;    // the name of the flight
+  Sha256 content;  // another one only where nobody had read the item before
+  Bytes length;
+  bool disk = false;  // an error is one of the cache's disk, not of the origin
+};
+
 // What a digest brought and no dataset that was opened since has claimed.
 struct Unclaimed {
   std::uint64_t items = 0;

@@ -69,22 +69,23 @@ std::optional<Error> Control::too_large(const Item& item) const {
 
 void Control::want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_t session) {
   const Item item = dataset.item(id);
+  const Sha256 hash = dataset.content(id);
   if (dataset.here(id)) return waiter.wait->decide(waiter.index, here());
-  if (const auto at = context_.store.find(*item.hash)) {
-    publish(*item.hash, *at);
+  if (const auto at = stored(dataset, id)) {
+    publish(hash, *at);
     return waiter.wait->decide(waiter.index, here());
   }
-  if (const Error* error = remembered(*item.hash)) {
+  if (const Error* error = remembered(hash)) {
     return waiter.wait->decide(waiter.index, failed(*error));
   }
   const auto refuse = [&](const Error& error) { waiter.wait->decide(waiter.index, failed(error)); };
   if (const auto error = too_large(item)) return refuse(*error);
-  if (!flights_.contains(*item.hash) &&
+  if (!flights_.contains(hash) &&
       queue_.size(FetchQueue::Kind::kDirected) >= limits::kQueuedFetches) {
     return refuse(error(Code::kNoSpace, "the daemon has {} reads queued; ask again later",
                         limits::kQueuedFetches));
   }
-  const bool first = !flights_.contains(*item.hash);
+  const bool first = !flights_.contains(hash);
   Flight& flight = flight_for(dataset, id);
   if (first) note_asker(flight, dataset, session);
   flight.waiters.push_back(std::move(waiter));
@@ -92,7 +93,7 @@ void Control::want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_
   if (flight.directed) return;
   flight.directed = true;
   flight.not_before = {};
-  if (!flight.submitted) queue_.push_back(entry_of(*item.hash, flight));
+  if (!flight.submitted) queue_.push_back(entry_of(hash, flight));
 }
 
 // The job whose rank the session runs over this dataset; of several, the first.
@@ -118,8 +119,14 @@ void Control::note_read(const Sha256& hash, const Flight& flight) {
   flight.dataset->ledger.read(first, flight.length, flight.strict_rider);
 }
 
+// Where the store has it. What nobody has read is looked up by no name.
+std::optional<StoredAt> Control::stored(const DatasetState& dataset, ItemId id) const {
+  if (dataset.unread(id)) return std::nullopt;
+  return context_.store.find(dataset.content(id));
+}
+
 Control::Flight& Control::flight_for(DatasetState& dataset, ItemId id) {
-  Flight& flight = flights_[*dataset.item(id).hash];
+  Flight& flight = flights_[dataset.content(id)];
   if (flight.dataset == nullptr) {
     flight.dataset = &dataset;
     flight.item = id;
@@ -187,6 +194,7 @@ bool Control::submit(const Sha256& hash, Flight& flight) {
   const ObjectRef object = source->manifest->object(item.object);
   FetchTask task;
   task.hash = hash;
+  task.content = flight.dataset->content(flight.item);
   task.length = item.length;
   task.request.key = std::string(object.key);
   task.request.offset = item.offset;
@@ -194,6 +202,7 @@ bool Control::submit(const Sha256& hash, Flight& flight) {
   task.origin = source->origin;
   task.lane = flight.dataset->lane(hash);
   task.segment_limit = flight.dataset->segment_limit(task.lane.pinned);
+  if (flight.dataset->unread(flight.item)) task.unread = flight.dataset->pin_rule();
   flight.submitted = true;
   ++in_pool_;
   in_pool_bytes_ += flight.length;
@@ -201,9 +210,14 @@ bool Control::submit(const Sha256& hash, Flight& flight) {
   return true;
 }
 
-void Control::fetched(const Sha256& hash, Bytes length, const Result<StoredAt>& result, bool disk) {
+void Control::read_as(const Sha256& name, const Sha256& content) {
+  for (auto& [root, dataset] : datasets_) dataset->read_as(name, content);
+}
+
+void Control::fetched(const Fetched& fetched, const Result<StoredAt>& result) {
+  const Sha256& hash = fetched.asked;
   --in_pool_;
-  in_pool_bytes_ -= length;
+  in_pool_bytes_ -= fetched.length;
   const auto found = flights_.find(hash);
   if (found == flights_.end()) return;
   Flight& flight = found->second;
@@ -212,18 +226,18 @@ void Control::fetched(const Sha256& hash, Bytes length, const Result<StoredAt>& 
     ++flight.dataset->counters.origin_reads;
     if (result) flight.dataset->counters.origin_bytes += flight.length.value;
   }
-  if (result) note_read(hash, flight);
-  if (!result && disk) return not_stored(found, result.error());
+  if (result) note_read(fetched.content, flight);
+  if (!result && fetched.disk) return not_stored(found, result.error());
   if (!result) return fail(found, result.error());
   failures_.erase(hash);
   if (flight.dataset != nullptr) flight.dataset->pause = {};
-  const auto at = context_.store.find(hash);
+  const auto at = context_.store.find(fetched.content);
   if (!at) {  // evicted before we heard of it
     return fail(found, error(Code::kNoSpace, "the cache is too full to keep what was fetched"));
   }
   const Flight done = std::move(flight);
   flights_.erase(found);
-  publish(hash, *at);
+  publish(fetched.content, *at);
   rescued_.erase(at->segment);  // the share may have grown since it was submitted
   for (const auto& [dataset, id] : done.guests) {
     dataset->plan().guest(id);

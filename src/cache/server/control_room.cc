@@ -184,8 +184,8 @@ void Control::rescan_some(DatasetState& dataset) {
       std::min<std::uint32_t>(dataset.size(), dataset.rescan + limits::kRescanPerTick);
   for (; dataset.rescan < last; ++dataset.rescan) {
     const ItemId id(dataset.rescan);
-    const Sha256& hash = *dataset.item(id).hash;
-    const auto at = context_.store.find(hash);
+    const Sha256 hash = dataset.content(id);
+    const auto at = stored(dataset, id);
     const ViewWord word = dataset.view().word(id);
     const bool here = dataset.here(id);
     if (here && at && at->segment == word.segment() && at->offset == word.offset()) continue;

@@ -100,6 +100,8 @@ Control::Standing Control::standing() const {
   std::map<std::string, double> users;  // datasets in use, of each link
   for (const auto& [root, dataset] : datasets_) {
     if (dataset->unused_since) continue;  // what it has stays until somebody needs the room
+    // What it became has the share, and pins the same.
+    if (dataset->whole() && datasets_.contains(*dataset->whole())) continue;
     out.datasets.push_back(dataset.get());
     users[dataset->link] += 1;
     if (links.try_emplace(dataset->link, links.size()).second) {
@@ -175,7 +177,13 @@ void Control::divide(Standing& standing, Division division) {
     const std::size_t link = standing.demands.datasets[d].link;
     const Window window =
         window_of(dataset, division[d], windows[d], standing.demands.links[link] / users[link]);
-    if (division[d] == dataset.share() && !worth_changing(dataset.window(), window.window)) {
+    // What the store sets aside comes and goes: a share that follows it would give up a band each
+    // time, and read it again.
+    const Bytes was = dataset.share();
+    const Bytes off = std::max(division[d], was) - std::min(division[d], was);
+    const bool near = was.value != 0 && off <= dataset.window() / 16;
+    if (near && !worth_changing(dataset.window(), window.window)) {
+      division[d] = was;
       continue;
     }
     dataset.set_share(division[d], window, context_.store, holds_);

@@ -122,9 +122,9 @@ void Control::order_more(DatasetState& dataset, Instant now) {
 void Control::stage(DatasetState& dataset, const Order& order) {
   dataset.view().order(order.item);
   changed_.insert(&dataset);
-  const Sha256& hash = *dataset.item(order.item).hash;
+  const Sha256 hash = dataset.content(order.item);
   if (!order.fetch) return dataset.hold(order.item, holds_);
-  if (const auto at = context_.store.find(hash)) return publish(hash, *at);
+  if (const auto at = stored(dataset, order.item)) return publish(hash, *at);
   if (remembered(hash) != nullptr || too_large(dataset.item(order.item))) {
     return dataset.plan().failed(order.item);
   }
@@ -144,14 +144,14 @@ void Control::warm_more(DatasetState& dataset) {
   while (warm.next < order.size() && queue_.staged_of(dataset.public_id()) < most &&
          warm.on_the_way.size() < 2 * most) {
     const ItemId id = order[warm.next++];
-    const Sha256& hash = *dataset.item(id).hash;
+    const Sha256 hash = dataset.content(id);
     if (!dataset.pinned().items.contains(id) || dataset.here(id)) continue;
     if (const auto error = too_large(dataset.item(id))) {
       ++warm.failed;
       if (warm.first_error.empty()) warm.first_error = error->message;
       continue;
     }
-    if (const auto at = context_.store.find(hash)) {
+    if (const auto at = stored(dataset, id)) {
       publish(hash, *at);
       continue;
     }

@@ -1,6 +1,7 @@
 #include "cache/server/dataset_state.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cache/view/view_layout.h"
 
@@ -23,12 +24,27 @@ DatasetState::DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter 
 }
 
 Result<std::unique_ptr<DatasetState>> DatasetState::build(std::shared_ptr<const Manifest> manifest,
-                                                          const Store& store) {
+                                                          const Store& store,
+                                                          std::optional<ReadLog> log) {
   auto view = TRY(ViewWriter::create(manifest->size()));
   std::unique_ptr<DatasetState> state(new DatasetState(std::move(manifest), std::move(view)));
+  if (state->manifest_->provisional()) {
+    state->unread_.assign(state->size(), true);
+    state->unread_count_ = state->size();
+    state->contents_.resize(state->size());
+    for (std::uint32_t i = 0; i < state->size(); ++i) {
+      const Item item = state->item(ItemId(i));
+      if (!item.provisional) state->know(ItemId(i), *item.hash);
+    }
+    if (log) {
+      for (const auto& [id, content] : log->take_rows()) state->know(id, content);
+    }
+    state->log_ = std::move(log);
+  }
   std::map<SegmentId, bool> pinned_lane;
   for (const ItemId id : state->order_.items()) {
-    const auto at = store.find(*state->item(id).hash);
+    if (state->unread(id)) continue;
+    const auto at = store.find(state->content(id));
     if (!at || at->length != state->length(id)) continue;
     const auto known = pinned_lane.find(at->segment);
     if (known == pinned_lane.end()) {
@@ -39,6 +55,46 @@ Result<std::unique_ptr<DatasetState>> DatasetState::build(std::shared_ptr<const 
     state->show(id, *at, pinned_lane[at->segment], nullptr);
   }
   return state;
+}
+
+std::span<const ItemId> DatasetState::entries(const Sha256& hash) const {
+  if (provisional()) {
+    const auto found = by_content_.find(hash);
+    if (found != by_content_.end()) return found->second;
+  }
+  return order_.find(hash);
+}
+
+const Sha256& DatasetState::content(ItemId id) const {
+  if (provisional() && !unread_[id.value]) return contents_[id.value];
+  return *item(id).hash;
+}
+
+void DatasetState::know(ItemId id, const Sha256& content) {
+  if (!unread_[id.value]) return;
+  unread_[id.value] = false;
+  --unread_count_;
+  contents_[id.value] = content;
+  by_content_[content].push_back(id);
+}
+
+void DatasetState::read_as(const Sha256& name, const Sha256& content) {
+  for (const ItemId id : order_.find(name)) {
+    if (!unread(id)) continue;
+    know(id, content);
+    // An item of which no row was written is read again after a restart: no more than that.
+    if (log_ && !log_->add(id, content)) log_.reset();
+    if (!pin_rule_.pins(content, length(id))) continue;
+    if (by_content_[content].size() == 1) pinned_.bytes += length(id);
+    pinned_.items.insert(id);
+  }
+}
+
+void DatasetState::became(const Sha256& root) {
+  whole_ = root;
+  if (!log_) return;
+  (void)log_->remove();  // what stays of it is foreign to the cache, and counted
+  log_.reset();
 }
 
 void DatasetState::settle(const Store& store) {
@@ -86,9 +142,9 @@ void DatasetState::show(ItemId id, const StoredAt& at, bool pinned_lane, StagedH
 void DatasetState::publish(const Sha256& hash, const StoredAt& at, const Store& store,
                            StagedHolds& holds) {
   const auto lane = store.lane_of(at.segment);
-  const auto entries = order_.find(hash);
+  const auto entries = this->entries(hash);
   for (const ItemId id : entries) {
-    if (length(id) != at.length) continue;
+    if (unread(id) || length(id) != at.length) continue;
     if (!here(id) && pinned_.items.contains(id)) {
       ++pinned_here_;
       if (id == entries.front()) pinned_bytes_here_ += at.length;
@@ -100,7 +156,7 @@ void DatasetState::publish(const Sha256& hash, const StoredAt& at, const Store& 
 std::uint32_t DatasetState::withdraw(const Sha256& hash, std::optional<SegmentId> segment,
                                      StagedHolds& holds) {
   std::uint32_t gone = 0;
-  const auto entries = order_.find(hash);
+  const auto entries = this->entries(hash);
   for (const ItemId id : entries) {
     if (!here(id) || (segment && view_.word(id).segment() != *segment)) continue;
     ledger.left(id, why_gone(id, segment.has_value()));
@@ -137,12 +193,32 @@ void DatasetState::withdraw_all(StagedHolds& holds) {
   bytes_here_ = pinned_bytes_here_ = Bytes(0);
 }
 
+// What is pinned: a prefix of the hash order.
+void DatasetState::choose(Bytes share, Bytes pinned) {
+  const auto length_of = [this](ItemId id) { return length(id); };
+  if (!provisional()) {
+    pinned_ = choose_pinned(order_, length_of, pinned, share);
+    return;
+  }
+  const double part = static_cast<double>(pinned.value) / static_cast<double>(need_.value);
+  pin_rule_ = PinRule{
+      public_id_,          static_cast<std::uint64_t>(std::ldexp(std::min(part, 0.999), 64)),
+      pinned >= need_,     share / 16,
+      order_.band_mask(),  segment_limit(true),
+      segment_limit(false)};
+  pinned_ = {ItemSet(size()), Bytes(0), 0};
+  for (const auto& [content, ids] : by_content_) {
+    if (!pin_rule_.pins(content, length(ids.front()))) continue;
+    for (const ItemId id : ids) pinned_.items.insert(id);
+    pinned_.bytes += length(ids.front());
+  }
+}
+
 void DatasetState::set_share(Bytes share, const Window& window, const Store& store,
                              StagedHolds& holds) {
   share_ = share;
   window_ = window.window;
-  pinned_ = choose_pinned(
-      order_, [this](ItemId id) { return length(id); }, window.pinned, share);
+  choose(share, window.pinned);
   // Two segments of slack: one that is being filled, one of which the last item is still wanted.
   const Bytes slack = std::min(segment_limit(false) * 2, window_ / 4);
   plan_.set_window(window_ - slack);
@@ -155,8 +231,10 @@ void DatasetState::set_share(Bytes share, const Window& window, const Store& sto
     if (word.residency() != Residency::kHere) continue;
     if (pinned_.items.contains(id)) {
       const Sha256* const hash = &order_.hash(id);
+      const bool again =
+          provisional() ? entries(content(id)).front() != id : last != nullptr && *last == *hash;
       ++pinned_here_;
-      if (last == nullptr || *last != *hash) pinned_bytes_here_ += length(id);
+      if (!again) pinned_bytes_here_ += length(id);
       last = hash;
     }
     const auto [known, fresh] = pinned_lane.try_emplace(word.segment());
@@ -167,7 +245,7 @@ void DatasetState::set_share(Bytes share, const Window& window, const Store& sto
     const bool pinned = known->second && pinned_.items.contains(id);
     if (pinned == word.pinned()) continue;
     if (!pinned) ledger.left(id, Again::kShareMoved);
-    const auto at = store.find(*item(id).hash);
+    const auto at = store.find(content(id));
     if (at && at->segment == word.segment()) show(id, *at, known->second, &holds);
   }
 }
@@ -197,7 +275,7 @@ void DatasetState::let_all_go(StagedHolds& holds) {
 }
 
 Lane DatasetState::lane(const Sha256& hash) const {
-  const auto entries = order_.find(hash);
+  const auto entries = this->entries(hash);
   if (!entries.empty() && pinned_.items.contains(entries.front())) {
     return Lane{public_id_, true, order_.band(hash)};
   }

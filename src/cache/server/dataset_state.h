@@ -16,6 +16,8 @@
 #include "cache/policy/pinned_set.h"
 #include "cache/policy/staging.h"
 #include "cache/policy/window.h"
+#include "cache/server/pin_rule.h"
+#include "cache/server/read_log.h"
 #include "cache/server/recent.h"
 #include "cache/store/store.h"
 #include "cache/view/job_board.h"
@@ -66,8 +68,10 @@ using StagedHolds = std::map<SegmentId, std::uint32_t>;
 class DatasetState {
  public:
   // Publishes everything that the store has of it. What is evicted meanwhile is found by settle().
+  // `log`: of a provisional manifest, what was read of it before; nullopt: none is kept.
   static Result<std::unique_ptr<DatasetState>> build(std::shared_ptr<const Manifest> manifest,
-                                                     const Store& store);
+                                                     const Store& store,
+                                                     std::optional<ReadLog> log = std::nullopt);
 
   // On the control thread, once: takes back words whose segments went while it was built.
   void settle(const Store& store);
@@ -78,7 +82,19 @@ class DatasetState {
   const Manifest& manifest() const { return *manifest_; }
   std::shared_ptr<const Manifest> shared_manifest() const { return manifest_; }
   const std::string& public_id() const { return public_id_; }
-  std::span<const ItemId> entries(const Sha256& hash) const { return order_.find(hash); }
+  // The items with this content, or that nobody has read and that are named so.
+  std::span<const ItemId> entries(const Sha256& hash) const;
+  // The hash of its bytes; of one that is unread its name.
+  const Sha256& content(ItemId id) const;
+  bool provisional() const { return !unread_.empty(); }
+  bool unread(ItemId id) const { return provisional() && unread_[id.value]; }
+  std::uint32_t unread_items() const { return unread_count_; }
+  // The items named so have been read, and hold this.
+  void read_as(const Sha256& name, const Sha256& content);
+  const PinRule& pin_rule() const { return pin_rule_; }
+  // Its manifest has been written: what was noted of its reading goes.
+  void became(const Sha256& root);
+  const std::optional<Sha256>& whole() const { return whole_; }
   const std::vector<ItemId>& by_hash() const { return order_.items(); }
   Item item(ItemId id) const { return manifest_->item(id); }
 
@@ -137,6 +153,8 @@ class DatasetState {
 
  private:
   DatasetState(std::shared_ptr<const Manifest> manifest, ViewWriter view);
+  void know(ItemId id, const Sha256& content);
+  void choose(Bytes share, Bytes pinned);
   Bytes length(ItemId id) const { return manifest_->item(id).length; }
   Bytes staged_cost(ItemId id) const;
   Again why_gone(ItemId id, bool evicted) const;
@@ -145,6 +163,14 @@ class DatasetState {
   const std::shared_ptr<const Manifest> manifest_;
   const std::string public_id_;
   const HashOrder order_;
+  // Of a provisional manifest: which items nobody has read, what the others hold, and who holds it.
+  std::vector<bool> unread_;
+  std::uint32_t unread_count_ = 0;
+  std::vector<Sha256> contents_;
+  std::unordered_map<Sha256, std::vector<ItemId>> by_content_;
+  PinRule pin_rule_;
+  std::optional<ReadLog> log_;
+  std::optional<Sha256> whole_;  // the root of the manifest that it became
   ViewWriter view_;
   PinnedSet pinned_;
   StagingPlan plan_;

@@ -53,10 +53,17 @@ void FetchPool::bring(FetchTask& task, std::vector<std::byte>& buffer, std::stop
   auto item = read(task, buffer, stop);
   // The origin may hold credentials: it goes before anybody is told.
   task.origin.reset();
+  if (item &&
+      task.unread) {  // known before it is stored, so that its segment is not thought useless
+    events_.push([name = task.hash, content = item->hash()](Control& control) {
+      control.read_as(name, content);
+    });
+  }
   auto stored = item ? keep(task, *item, stop) : Result<StoredAt>(item.error());
-  events_.push(
-      [hash = task.hash, length = task.length, stored = std::move(stored),
-       disk = item.has_value()](Control& control) { control.fetched(hash, length, stored, disk); });
+  const Fetched fetched{task.hash, item ? item->hash() : task.hash, task.length, item.has_value()};
+  events_.push([fetched, stored = std::move(stored)](Control& control) {
+    control.fetched(fetched, stored);
+  });
 }
 
 // Room is made for it, but not waited for: the item then goes with its segment, as others do.
@@ -86,7 +93,8 @@ Result<VerifiedItem> FetchPool::read(const FetchTask& task, std::vector<std::byt
   if (Status got = task.origin->read(task.request, bytes, stop); !got) {
     return std::move(got).error();
   }
-  auto item = VerifiedItem::verify(task.hash, bytes);
+  if (task.unread) return VerifiedItem::of_unknown(bytes);
+  auto item = VerifiedItem::verify(task.content, bytes);
   if (item) return item;
   return error(Code::kCorrupt,
                "object '{}' does not hold what it held when the manifest was made, though its "
@@ -98,8 +106,14 @@ Result<VerifiedItem> FetchPool::read(const FetchTask& task, std::vector<std::byt
 // been read, and only given up when that takes too long.
 Result<StoredAt> FetchPool::keep(const FetchTask& task, const VerifiedItem& item,
                                  std::stop_token stop) {
+  Lane lane = task.lane;
+  Bytes segment_limit = task.segment_limit;
+  if (task.unread) {
+    lane = task.unread->lane(item.hash(), task.length);
+    segment_limit = lane.pinned ? task.unread->pinned_segment : task.unread->staged_segment;
+  }
   for (int tries = 0;; ++tries) {
-    auto stored = store_.append(task.lane, item, task.segment_limit);
+    auto stored = store_.append(lane, item, segment_limit);
     if (stored || stored.error().code != Code::kNoSpace) return stored;
     const Status room = events_.ask(
         [length = task.length](Control& control) -> Status { return control.make_room(length); });

@@ -14,19 +14,22 @@
 #include "base/result.h"
 #include "cache/origin/origin.h"
 #include "cache/server/events.h"
+#include "cache/server/pin_rule.h"
 #include "cache/store/store.h"
 
 namespace quiver::cache {
 
 // One item to bring: where it is, what it must be, where it goes.
 struct FetchTask {
-  Sha256 hash;
+  Sha256 hash;                     // the name of the flight
+  Sha256 content;                  // what the bytes must be, unless it is unread
   std::optional<StoredAt> staged;  // it is here, and is to be kept: moved to the lane; no origin
   Bytes length;
   ReadRequest request;
   std::shared_ptr<Origin> origin;
   Lane lane;
   Bytes segment_limit;
+  std::optional<PinRule> unread;  // `hash` is but a name: the lane follows from what is read
 };
 
 // Owns `threads` named threads, each with one buffer that it reuses up to `kept_buffer` bytes. Each

@@ -48,7 +48,7 @@ Result<rpc::Reply> handle_damaged(const RequestContext& context, ConnectionState
     if (damaged.item >= open.dataset->size()) {
       return error(Code::kInvalid, "the dataset has no item {}", damaged.item);
     }
-    return *open.dataset->item(ItemId(damaged.item)).hash;
+    return open.dataset->content(ItemId(damaged.item));
   }));
   const CheckTurn turn = TRY(CheckTurn::take(context.checking, stop));
   const auto at = context.store.find(hash);

@@ -108,7 +108,14 @@ Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& c
     return Look{false, control.relocations()};
   }));
   std::unique_ptr<DatasetState> built;
-  if (!look.known) built = TRY(DatasetState::build(manifest, context.store));
+  if (!look.known) {
+    std::optional<ReadLog> log;
+    if (manifest->provisional()) {
+      log = TRY(ReadLog::open(env.files, context.options.cache_directory + "/provisional",
+                              public_id(open.root), manifest->size()));
+    }
+    built = TRY(DatasetState::build(manifest, context.store, std::move(log)));
+  }
 
   io::Fd view;
   const auto opened = TRY(context.events.ask([&](Control& control) -> Result<Control::Opened> {

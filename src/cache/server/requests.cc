@@ -41,6 +41,8 @@ Result<rpc::Reply> handle_request(const RequestContext& context, rpc::Peer& peer
       return handle_insert_part(context, *connection, request);
     case Request::kDamaged:
       return handle_damaged(context, *connection, request, peer.stop);
+    case Request::kContents:
+      return handle_contents(context, *connection, request);
     case Request::kReport:
       return handle_report(context, *connection, request);
     case Request::kStatus:

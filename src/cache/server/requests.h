@@ -56,6 +56,8 @@ Result<rpc::Reply> handle_insert_part(const RequestContext& context, ConnectionS
                                       rpc::Message& request);
 Result<rpc::Reply> handle_damaged(const RequestContext& context, ConnectionState& connection,
                                   rpc::Message& request, std::stop_token stop);
+Result<rpc::Reply> handle_contents(const RequestContext& context, ConnectionState& connection,
+                                   rpc::Message& request);
 Result<rpc::Reply> handle_report(const RequestContext& context, ConnectionState& connection,
                                  rpc::Message& request);
 Result<rpc::Reply> handle_status(const RequestContext& context);

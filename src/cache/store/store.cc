@@ -12,6 +12,10 @@ Result<VerifiedItem> VerifiedItem::verify(const Sha256& expected, ByteSpan bytes
   return VerifiedItem(expected, bytes);
 }
 
+VerifiedItem VerifiedItem::of_unknown(ByteSpan bytes) {
+  return VerifiedItem(sha256(bytes), bytes);
+}
+
 Result<std::unique_ptr<Store>> Store::open(const StoreOptions& options, io::Files& files,
                                            Clock& clock, LogSink& log) {
   auto directory = TRY(Directory::open(options.directory, files));

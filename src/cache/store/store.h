@@ -24,12 +24,13 @@
 
 namespace quiver::cache {
 
-// Bytes that have been compared with the hash they were asked for by. There is no other way into
-// the store. Borrows the bytes.
+// Bytes that have been compared with the hash they were asked for by, or hashed when nobody knew
+// their hash. There is no other way into the store. Borrows the bytes.
 class VerifiedItem {
  public:
   // kCorrupt when the bytes are not those of `expected`.
   static Result<VerifiedItem> verify(const Sha256& expected, ByteSpan bytes);
+  static VerifiedItem of_unknown(ByteSpan bytes);
   const Sha256& hash() const { return hash_; }
   ByteSpan bytes() const { return bytes_; }
 

@@ -161,6 +161,7 @@ class MemoryDataset final : public Dataset {
   std::uint64_t generation() const override { return generation_; }
   void report(ReportRequest) override {}
   bool insert(const Sha256&, ByteSpan) override { return false; }
+  Result<bool> complete() override { return false; }
   ReadStats stats() const override {
     ReadStats stats;
     stats.direct_origin_bytes = Bytes(direct_);
