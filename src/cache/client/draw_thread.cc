@@ -10,6 +10,7 @@ namespace {
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kLeastPause = std::chrono::milliseconds(1);  // however much arrives
 constexpr Duration kAskAfter = std::chrono::milliseconds(50);
+constexpr Duration kAskAgain = std::chrono::milliseconds(250);
 constexpr Duration kDrawLateAfter = std::chrono::seconds(1);
 constexpr Duration kHousekeeping = std::chrono::seconds(1);
 constexpr std::uint32_t kDirectReaders = 16;  // DirectReader has the bound that counts
@@ -151,8 +152,11 @@ void DrawThread::make_offers() {
   const bool rides = offers_.useless() != useless_then_;
   const bool little = offers_.useful() + asked_.size() < sampler_->wanted_now();
   const bool nothing = offers_.useful() + asked_.size() == 0;
-  if ((little && rides) || (nothing && now - starved_since_ >= kAskAfter)) {
+  // What was asked for and does not come has perhaps come and gone.
+  const bool lost = !asked_.empty() && now - std::max(starved_since_, asked_at_) >= kAskAgain;
+  if ((little && rides) || (nothing && now - starved_since_ >= kAskAfter) || lost) {
     asked_ = sampler_->own_order(2 * sampler_->wanted_now());
+    asked_at_ = now;
     shared_.dataset->want(asked_);
   }
   if (now - starved_since_ >= kDrawLateAfter) {

@@ -299,14 +299,17 @@ void StagingPlan::drop_place(Place& place, std::vector<ItemId>& leaving) {
 void StagingPlan::drop_guests(std::vector<ItemId>& leaving) {
   Bytes bytes;
   for (const auto& [id, its] : guest_of_) bytes += its;
-  // When nobody leads, all of the window is theirs.
-  const Bytes most = leader_ ? window_ / 8 : window_;
+  // When nobody leads, all of the window is theirs. What somebody still waits for may be much more
+  // than what came by: it was asked for a whole batch at a time, and going is to be read again.
+  const Bytes passing = leader_ ? window_ / 8 : window_;
+  const Bytes awaited = leader_ ? window_ / 2 : window_;
   std::deque<Guest> staying;
   for (Guest& guest : guests_) {
     const bool still_wanted = wanted(guest.item);
     const bool served = guest.wanted && !still_wanted;
     // At least one stays however small the window: somebody is about to read it.
-    const bool too_many = bytes > most && guest.item != guests_.back().item;
+    const bool too_many =
+        bytes > (still_wanted ? awaited : passing) && guest.item != guests_.back().item;
     guest.wanted = guest.wanted || still_wanted;
     if (!served && !too_many) {
       staying.push_back(guest);

@@ -75,8 +75,8 @@ class StagingPlan {
   void failed(ItemId id);                // it will not come: its place is passed
   void evicted(ItemId id);               // it was here
   // A directed fetch has brought it for somebody who may have no board. It stays until those who
-  // wanted it have taken it, or until an eighth of the window (all of it, when nobody leads) is
-  // full of such items.
+  // wanted it have taken it, or until an eighth of the window is full of such items; a half, while
+  // a board still wants it; all of it, when nobody leads.
   void guest(ItemId id);
   // There is no room: all guests leave, for their stay is a courtesy.
   std::vector<ItemId> dismiss_guests();

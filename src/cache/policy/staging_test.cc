@@ -332,6 +332,21 @@ TEST_F(Staging, GuestsNeverTakeMoreThanAnEighthOfTheWindowBesideALeader) {
   EXPECT_TRUE(plan.holds(ItemId(29)));
 }
 
+// A rider asks for a batch at a time: what it waits for does not go before it has come to it.
+TEST_F(Staging, GuestsThatARiderWaitsForHaveHalfOfTheWindow) {
+  plan.set_window(Bytes(80));
+  board(kA).taken = ItemSet(kN, true);
+  board(kA).board.items_per_second = 2;
+  tell(kA);
+  begin(kB, 0);
+  for (std::uint32_t i = 0; i < 60; ++i) {
+    plan.arrived(ItemId(i), false);
+    plan.guest(ItemId(i));
+  }
+  EXPECT_EQ(release().size(), 20u);
+  for (std::uint32_t i = 20; i < 60; ++i) EXPECT_TRUE(plan.holds(ItemId(i)));
+}
+
 TEST_F(Staging, GuestsLeaveWhenThereIsNoRoom) {
   plan.set_window(Bytes(80));
   plan.arrived(ItemId(7), false);
