@@ -350,10 +350,8 @@ class Feed:
 
     def issue(self) -> int | None: ...
 
-    def delivered(self, ticket: int, skipped: int) -> None: ...
-
-    def waited(self, ticket: int, waited: float, decoding: float, since_decoded: float, workers: int) -> None:
-        """All in seconds; workers decode beside the loop."""
+    def delivered(self, ticket: int, skipped: int, waited: float, decoding: float, since_decoded: float, workers: int) -> None:
+        """Times in seconds; workers decode beside the loop."""
 
     @property
     def epoch(self) -> int: ...

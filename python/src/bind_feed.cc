@@ -140,19 +140,18 @@ void bind_feed(nb::module_& m) {
            })
       .def("issue", [](PyFeed& s) { return s->issue(); })
       .def(
-          "delivered", [](PyFeed& s, std::uint64_t t, std::uint32_t n) { s->delivered(t, n); },
-          nb::arg("ticket"), nb::arg("skipped"))
-      .def(
-          "waited",
-          [](PyFeed& s, std::uint64_t ticket, double waited, double decoding, double since_decoded,
-             std::uint32_t workers) {
-            s->waited(ticket, {.waited = seconds(waited),
-                               .decoding = seconds(decoding),
-                               .since_decoded = seconds(since_decoded),
-                               .workers = workers});
+          "delivered",
+          [](PyFeed& s, std::uint64_t ticket, std::uint32_t skipped, double waited, double decoding,
+             double since_decoded, std::uint32_t workers) {
+            s->delivered(ticket, skipped,
+                         {.waited = seconds(waited),
+                          .decoding = seconds(decoding),
+                          .since_decoded = seconds(since_decoded),
+                          .workers = workers});
           },
-          nb::arg("ticket"), nb::arg("waited"), nb::arg("decoding"), nb::arg("since_decoded"),
-          nb::arg("workers"), "All in seconds; workers decode beside the loop.")
+          nb::arg("ticket"), nb::arg("skipped"), nb::arg("waited"), nb::arg("decoding"),
+          nb::arg("since_decoded"), nb::arg("workers"),
+          "Times in seconds; workers decode beside the loop.")
       .def_prop_ro("epoch", [](const PyFeed& s) { return s->epoch(); })
       .def(
           "set_epoch", [](PyFeed& s, std::uint64_t epoch) { s->set_epoch(epoch); },

@@ -41,6 +41,9 @@ class Guarded {
     return std::forward<F>(f)(value_);
   }
 
+  // Wakes those who wait for what has been changed through with().
+  void wake() { changed_.notify_all(); }
+
   // Waits until `ready(value)`, the time-out or the stop; then calls `then(value)` under the same
   // lock and returns true, or returns false without calling it.
   template <class Rep, class Period, class Ready, class Then>

@@ -153,12 +153,13 @@ class Engine:
 
     def deliver(self, batch: Fed, waited: float, workers: int) -> None:
         """The loop is about to get this batch."""
-        feed = self.ready_feed()
+        feed = self._feed
+        assert feed is not None  # its ticket has been waited for
         if self._recorder is not None:
             start = feed.state().chain if self._recorder.is_new else ""
             self._recorder.add(batch.epoch, batch.step, self.place.rank, batch.ids or [], start)
-        feed.waited(batch.ticket, waited, batch.decoding, time.monotonic() - batch.ready, workers)
-        feed.delivered(batch.ticket, batch.skipped)
+        since_decoded = time.monotonic() - batch.ready
+        feed.delivered(batch.ticket, batch.skipped, waited, batch.decoding, since_decoded, workers)
 
     def finish(self, serial: int) -> None:
         """The loop has asked for more than the epoch has."""

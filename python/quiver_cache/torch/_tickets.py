@@ -130,8 +130,11 @@ class TicketDataset(torch.utils.data.Dataset[Any]):
         ids = batch.ids
         contents = batch.contents()
         labels = self.dataset.source.manifest.labels_of(ids) if self.dataset.classes else ids
-        with _item_random_state(not self.dataset.plain) as seed_item:
-            results = []
+        if self.dataset.plain:
+            results = [self._finish(*each) for each in zip(contents, ids, labels, strict=True)]
+            return self._sort_out(batch, results, since)
+        results = []
+        with _item_random_state() as seed_item:
             repeats = ticket.repeats or (0,) * len(ids)
             for item, content, label, repeat in zip(ids, contents, labels, repeats, strict=True):
                 seed_item(ticket.seed, batch.epoch, item, repeat)
@@ -219,15 +222,12 @@ class TicketCollate:
 
 
 @contextmanager
-def _item_random_state(needed: bool) -> Iterator[Callable[[int, int, int, int], None]]:
+def _item_random_state() -> Iterator[Callable[[int, int, int, int], None]]:
     """Gives each item a random state of its own, a function of (seed, epoch, item) alone, and of
     how often the epoch gave it before.
 
     Restored afterwards: without workers it is the training loop's.
     """
-    if not needed:
-        yield lambda seed, epoch, item, repeat: None
-        return
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     saved_torch, saved_python = torch.get_rng_state(), random.getstate()
     saved_numpy = numpy_random.get_state() if numpy_random is not None else None

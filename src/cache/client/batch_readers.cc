@@ -92,7 +92,8 @@ void BatchReaders::finish(const std::shared_ptr<Reading>& reading) {
   });
   const Arena& arena = *shared_.arena;
   const Instant now = shared_.environment.clock.now();
-  shared_.state.change([&](FeedState& s) {
+  // Whoever waits for the batch waits in the arena.
+  shared_.state.with([&](FeedState& s) {
     if (s.plan != reading->plan || s.closed) return arena.drop_reference(reading->block);
     Entry& entry = s.entries[reading->step];
     entry.ready = true;

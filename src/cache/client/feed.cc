@@ -59,8 +59,7 @@ class FeedImpl final : public Feed {
   std::uint32_t batches() const override;
   Status begin_epoch() override;
   std::optional<std::uint64_t> issue() override;
-  void delivered(std::uint64_t ticket, std::uint32_t skipped) override;
-  void waited(std::uint64_t ticket, const Handover& handover) override;
+  void delivered(std::uint64_t ticket, std::uint32_t skipped, const Handover& handover) override;
 
   std::uint64_t epoch() const override {
     return shared_->state.with(
@@ -96,6 +95,7 @@ class FeedImpl final : public Feed {
   Status join();
   void abandon_run(FeedState& s);
   std::uint64_t new_ticket(FeedState& s) const;
+  void count_waiting(FeedState& s, std::uint64_t ticket, const Handover& handover, Instant now);
   void count_delivered(FeedState& s, const Reading& reading);
   void measure_step(FeedState& s, const Reading& reading, Instant now);
 
@@ -283,14 +283,16 @@ std::optional<std::uint64_t> FeedImpl::issue() {
   });
 }
 
-void FeedImpl::delivered(std::uint64_t ticket, std::uint32_t skipped) {
+void FeedImpl::delivered(std::uint64_t ticket, std::uint32_t skipped, const Handover& handover) {
   const Instant now = shared_->environment.clock.now();
-  shared_->state.change([&](FeedState& s) {
+  // The draw thread waits for the next ticket, or for memory.
+  const bool full = shared_->state.with([&](FeedState& s) {
     const auto issued = s.steps.find(ticket);
-    if (issued == s.steps.end()) return;  // of another run
+    if (issued == s.steps.end()) return false;  // of another run
     const auto entry = s.entries.find(issued->second);
-    if (entry == s.entries.end() || !entry->second.ready) return;
+    if (entry == s.entries.end() || !entry->second.ready) return false;
     const Reading& reading = *entry->second.reading;
+    count_waiting(s, ticket, handover, now);
     shared_->arena->end(ticket);
     count_delivered(s, reading);
     measure_step(s, reading, now);
@@ -299,10 +301,13 @@ void FeedImpl::delivered(std::uint64_t ticket, std::uint32_t skipped) {
     if (!reading.plan->listed) s.report.repeats += pads;
     ++s.delivered;
     s.last_delivery = now;
+    const bool was_full = s.held_bytes >= shared_->options.memory_limit.value;
     s.held_bytes -= reading.bytes;
     s.entries.erase(entry);
     s.steps.erase(issued);
+    return was_full;
   });
+  if (full) shared_->state.wake();
 }
 
 void FeedImpl::count_delivered(FeedState& s, const Reading& reading) {
@@ -337,25 +342,22 @@ void FeedImpl::measure_step(FeedState& s, const Reading& reading, Instant now) {
   s.meter.add(step);
 }
 
-void FeedImpl::waited(std::uint64_t ticket, const Handover& handover) {
-  const Instant now = shared_->environment.clock.now();
+void FeedImpl::count_waiting(FeedState& s, std::uint64_t ticket, const Handover& handover,
+                             Instant now) {
+  const auto& slot = s.ready_at[ticket % s.ready_at.size()];
+  if (slot.ticket != ticket) return;
   const Duration total = handover.waited;
-  shared_->state.with([&](FeedState& s) {
-    const auto& slot = s.ready_at[ticket % s.ready_at.size()];
-    if (ticket < s.first_ticket || slot.ticket != ticket) return;
-    const Duration link = std::clamp(slot.at - (now - total), Duration(0), total);
-    s.report.waited_link_s += seconds(link);
-    s.report.waited_decode_s += seconds(total - link);
-    s.counters.waited_link_ns += static_cast<std::uint64_t>(link.count());
-    s.counters.waited_decode_ns += static_cast<std::uint64_t>((total - link).count());
-    // Workers that decode beside the loop hinder it too when they have only just got the bytes, and
-    // would not have if those had been there: what they can do is reckoned from their own time.
-    s.hindered += handover.workers == 0
-                      ? link
-                      : std::clamp(total - handover.since_decoded, Duration(0), total);
-    s.step.decoding = handover.decoding;
-    s.step.workers = handover.workers;
-  });
+  const Duration link = std::clamp(slot.at - (now - total), Duration(0), total);
+  s.report.waited_link_s += seconds(link);
+  s.report.waited_decode_s += seconds(total - link);
+  s.counters.waited_link_ns += static_cast<std::uint64_t>(link.count());
+  s.counters.waited_decode_ns += static_cast<std::uint64_t>((total - link).count());
+  // Workers that decode beside the loop hinder it too when they have only just got the bytes, and
+  // would not have if those had been there: what they can do is reckoned from their own time.
+  s.hindered +=
+      handover.workers == 0 ? link : std::clamp(total - handover.since_decoded, Duration(0), total);
+  s.step.decoding = handover.decoding;
+  s.step.workers = handover.workers;
 }
 
 RankState FeedImpl::state() const {

@@ -132,9 +132,8 @@ class Feed {
   virtual std::optional<std::uint64_t> issue() = 0;
   // The loop has got the batch (in any order). `skipped` of its items were left out by the
   // consumer.
-  virtual void delivered(std::uint64_t ticket, std::uint32_t skipped) = 0;
-  // The loop's own accounting, before delivered(): it has the ticket's batch now.
-  virtual void waited(std::uint64_t ticket, const Handover& handover) = 0;
+  virtual void delivered(std::uint64_t ticket, std::uint32_t skipped,
+                         const Handover& handover = {}) = 0;
 
   virtual std::uint64_t epoch() const = 0;
   // The next begin_epoch begins this one, or goes on with it where it is the one that was loaded.

@@ -88,11 +88,11 @@ TEST(FeedPace, WorkersThatWaitForTheLinkAreNotSlow) {
   while (const auto ticket = feed->issue()) {
     ASSERT_TRUE(feed->reader()->wait(*ticket, std::chrono::seconds(5)));
     std::this_thread::sleep_for(milliseconds(20));
-    feed->waited(*ticket, {.waited = milliseconds(18),
-                           .decoding = milliseconds(40),
-                           .since_decoded = Duration(0),
-                           .workers = 4});
-    feed->delivered(*ticket, 0);
+    feed->delivered(*ticket, 0,
+                    {.waited = milliseconds(18),
+                     .decoding = milliseconds(40),
+                     .since_decoded = Duration(0),
+                     .workers = 4});
   }
   EXPECT_NEAR(settled_board(*dataset).pace.items_per_second, 1000, 100);
 }

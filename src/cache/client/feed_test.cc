@@ -369,7 +369,7 @@ TEST(Feed, WaitingIsSplitByWhenTheBytesWereThere) {
   ASSERT_TRUE(feed->reader()->wait(*ticket, std::chrono::seconds(5)));
   const double link = feed->report().waited_link_s;
   std::this_thread::sleep_for(milliseconds(50));
-  feed->waited(*ticket, {.waited = milliseconds(50)});  // it was ready: somebody decoded
+  feed->delivered(*ticket, 0, {.waited = milliseconds(50)});  // it was ready: somebody decoded
   EXPECT_NEAR(feed->report().waited_link_s, link, 0.002);
   EXPECT_NEAR(feed->report().waited_decode_s, 0.05, 0.02);
 }

@@ -60,14 +60,14 @@ struct Loop {
       ADD_FAILURE() << view.error().message;
       return std::nullopt;
     }
-    feed.waited(ticket, {.waited = real_clock.now() - began});
+    const Duration waited = real_clock.now() - began;
     Ids ids;
     for (const FedItem& item : view->items) {
       ids.push_back(item.id);
       if (item.failed) continue;
       EXPECT_EQ(as_text(item.data), content_of(item.id.value));
     }
-    feed.delivered(ticket, 0);
+    feed.delivered(ticket, 0, {.waited = waited});
     return ids;
   }
   std::vector<Ids> rest() {
