@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from crowd import Crowd, Job, Setup
 from figures import Figure, say
-from limited import Bench, open_bench, pinned_share
+from limited import Bench, even_objects, open_bench, pinned_share
 
 RATE = 5_000_000  # bytes/s on the wire
 STEADY = 4  # epochs after the one that fills the cache
@@ -88,10 +88,15 @@ def crowds(bench: Bench) -> Iterator[Figure]:
         yield Figure(
             f"share.bytes.{case}", read / limits.missing_bytes, read, limits.missing_bytes, "B", f"<= {bound}"
         )
-        if count == 1:
-            waits = [wait for end in first.ends[2:] for wait in end.longest_waits]
-            step = statistics.median(end.step for end in first.ends[2:])
-            yield Figure("share.bubble", max(waits) / step, max(waits), step, "s", "<= 2")
+
+
+def bubble(bench: Bench) -> Iterator[Figure]:
+    """Waits of the steps at both ends of an epoch: one job that only the link holds back."""
+    with crowd(bench, 0.2) as (jobs, _):
+        ends = jobs.run([Setup(seed=1, epochs=2 + STEADY)])[0].ends[2:]
+    worst = max(end.longest_turn for end in ends)
+    step = statistics.median(end.step for end in ends)
+    yield Figure("share.bubble", worst / step, worst, step, "s", "<= 2")
 
 
 def speeds(bench: Bench) -> Iterator[Figure]:
@@ -166,7 +171,8 @@ def company(bench: Bench) -> Iterator[Figure]:
 
 
 def figures() -> Iterator[Figure]:
-    with open_bench(RATE) as bench:
-        for part in (together, crowds, speeds, joiners, company):
-            say(f"  {part.__doc__}")
-            yield from part(bench)
+    for objects, parts in ((None, (together, crowds, speeds, joiners)), (even_objects(), (bubble, company))):
+        with open_bench(RATE, objects) as bench:
+            for part in parts:
+                say(f"  {part.__doc__}")
+                yield from part(bench)

@@ -39,8 +39,8 @@ for epoch in range(int(epochs)):
             computed += time.monotonic() - came
         asked = time.monotonic()
     print(json.dumps({"samples": loader.report()["samples"], "computed": computed,
-                      "step": (asked - began) / steps, "longest_waits": heapq.nlargest(3, waits)}),
-          flush=True)
+                      "step": (asked - began) / steps, "longest_waits": heapq.nlargest(3, waits),
+                      "longest_turn": max(waits[:8] + waits[-8:])}), flush=True)
 """
 
 
@@ -66,6 +66,7 @@ class Mark:
     computed: float = 0.0  # seconds of the epoch
     step: float = 0.0  # seconds of a step on average
     longest_waits: tuple[float, ...] = ()
+    longest_turn: float = 0.0  # wait of one of its first or last eight steps
 
 
 @dataclass
@@ -166,4 +167,5 @@ class Crowd:
             datasets = json.loads(done.stdout).get("datasets")  # none before the first read
             reads = datasets[0].get("origin_reads", 0) if datasets else 0
         longest = tuple(line.get("longest_waits", ()))
-        return Mark(at, wire, reads, line.get("computed", 0.0), line.get("step", 0.0), longest)
+        times = [line.get(name, 0.0) for name in ("computed", "step")]
+        return Mark(at, wire, reads, *times, longest, line.get("longest_turn", 0.0))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lab import clipart, reference
@@ -90,12 +91,20 @@ def pinned_share(environment: dict[str, str]) -> Pinned:
     )
 
 
+def even_objects(count: int = 5000, size: int = 10_000) -> Iterator[tuple[str, bytes]]:
+    """Of one length: the time of a step is that of its bytes, and waits of steps can be compared."""
+    source = random.Random(1)
+    for i in range(count):
+        yield f"{i:06}", source.randbytes(size)
+
+
 @contextlib.contextmanager
-def open_bench(rate: int = RATE) -> Iterator[Bench]:
+def open_bench(rate: int = RATE, objects: Iterable[tuple[str, bytes]] | None = None) -> Iterator[Bench]:
+    """The objects, all distinct, behind a limited link, and digested; clipart where none are given."""
     if os.geteuid() != 0:
         sys.exit("bench: run as root: the wire's bytes are counted in a network namespace")
     with open_world("bench") as world:
-        objects = list(clipart.objects(distinct=True))
+        objects = list(clipart.objects(distinct=True) if objects is None else objects)
         world.bucket.put_all((f"data/{key}", data) for key, data in objects)
         world.link.limit(rate)
         bench = Bench(world, [f"data/{k}" for k, _ in objects], sum(len(d) for _, d in objects))

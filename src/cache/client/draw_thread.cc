@@ -109,6 +109,7 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
     board.taken->remove(plan_->part);
   });
   publish_board();
+  report();  // and the daemon looks at the board at once
 }
 
 void DrawThread::publish_board() {

@@ -46,6 +46,8 @@ class FetchLedger {
   void brought(ItemId id, JobId job) { for_whom_[id.value] = low(job); }
   // It is given up, though it may lie there for a while.
   void left(ItemId id, Again why);
+  // It will be read for the leader's next epoch, which has not begun.
+  void early(ItemId id) { marks_[id.value] = 0; }
   // It is held, again.
   void kept(ItemId id) { marks_[id.value] &= kRead; }
 

@@ -117,7 +117,8 @@ TEST(FetchLedger, ALoneJobReadsNothingTwice) {
   world.add({.pace = 5, .epochs = 4});
   ASSERT_TRUE(world.run());
   EXPECT_EQ(sum(world.ledger()), Bytes(0));
-  EXPECT_EQ(world.fetched(), kN + 3 * (kN - kPinned));
+  // And the beginning of a fifth epoch, which did not come.
+  EXPECT_EQ(world.fetched(), kN + 3 * (kN - kPinned) + kWindow / 8);
 }
 
 TEST(FetchLedger, EqualJobsInPhaseReadNextToNothingTwice) {

@@ -9,6 +9,12 @@ namespace quiver::cache {
 
 namespace {
 
+// Another job takes the lead only when it is 10 % faster: a lead that flutters mixes two orders.
+constexpr double kStays = 1.1;
+// Of jobs that are about as fast a strict one leads: it costs nothing then, and else all it reads.
+constexpr double kStrictLeads = 1.25;
+constexpr std::uint64_t kEarlyPart = 8;  // of the window, for the next epoch
+
 bool bit_of(const std::vector<std::uint64_t>& words, ItemId id) {
   return words[id.value >> 6] >> (id.value & 63) & 1;
 }
@@ -45,7 +51,11 @@ bool StagingPlan::update(JobId id, std::uint32_t rank, RankBoard board) {
   board.taken_count = count_bits(board.taken);
   // What was taken between the last look and an epoch switch may have been missed; what we saw
   // counts.
-  if (job.ranks.contains(rank) && job.ranks[rank].epoch != board.epoch) note_served();
+  if (const auto old = job.ranks.find(rank);
+      old != job.ranks.end() && old->second.epoch != board.epoch) {
+    note_served();
+    job.goes_on = board.epoch == old->second.epoch + 1;
+  }
   job.ranks.insert_or_assign(rank, std::move(board));
   note_served();
   choose_leader();
@@ -77,9 +87,14 @@ bool StagingPlan::wants(const Job& job, ItemId id, const std::uint64_t* epoch) c
   });
 }
 
-// Its owner wants a place in the epoch for which it was ordered; any other job once.
+// Its owner wants a place in the epoch for which it was ordered, and before it; any other job once.
 bool StagingPlan::wants_place(JobId id, const Job& job, const Place& place) const {
-  if (id == place.owner) return wants(job, place.item, &place.epoch);
+  if (id == place.owner) {
+    const bool to_come = place.early && std::ranges::all_of(job.ranks, [&](const auto& r) {
+                           return r.second.active && r.second.epoch + 1 == place.epoch;
+                         });
+    return to_come || wants(job, place.item, &place.epoch);
+  }
   return (place.served & job.bit) == 0 && wants(job, place.item);
 }
 
@@ -105,7 +120,13 @@ bool StagingPlan::strict(const Job& job) {
                      [](const auto& r) { return r.second.active && r.second.strict; });
 }
 
-// Another job takes the lead only when it is 10 % faster: a lead that flutters mixes two orders.
+// Jobs that only the link holds back are equally fast.
+double StagingPlan::pace_to_lead(JobId id, const Job& job) const {
+  const double own = pace(job.ranks);
+  const double bound = link_pace_ > 0 ? std::min(own, link_pace_) : own;
+  return bound * (leader_ == id ? kStays : 1.0) * (strict(job) ? kStrictLeads : 1.0);
+}
+
 void StagingPlan::choose_leader() {
   std::optional<JobId> best;
   double best_pace = -1;
@@ -114,11 +135,18 @@ void StagingPlan::choose_leader() {
       return r.second.active && !r.second.listed;
     });
     if (!may_lead) continue;
-    const double its = pace(job.ranks) * (leader_ == id ? 1.1 : 1.0);
+    const double its = pace_to_lead(id, job);
     const bool better = its > best_pace || (its == best_pace && leader_ == id);
     if (better) best = id, best_pace = its;
   }
   leader_ = best;
+}
+
+std::optional<Permutation> StagingPlan::order_of(const RankBoard& board,
+                                                 std::uint64_t epoch) const {
+  if (board.strict && !board.shuffled) return std::nullopt;  // ascending
+  const Purpose purpose = board.strict ? Purpose::kStrictOrder : Purpose::kFetchOrder;
+  return Permutation(derive_key(board.order_seed, epoch, purpose), items_);
 }
 
 void StagingPlan::start(JobId job, std::uint64_t epoch) {
@@ -132,18 +160,35 @@ void StagingPlan::start(JobId job, std::uint64_t epoch) {
     cursor.had[rank] = its.taken_count;
   }
   CHECK(board != nullptr);
-  if (!board->strict || board->shuffled) {
-    const Purpose purpose = board->strict ? Purpose::kStrictOrder : Purpose::kFetchOrder;
-    cursor.order.emplace(derive_key(board->order_seed, epoch, purpose), items_);
-  }
+  cursor.order = order_of(*board, epoch);
   cursor_ = std::move(cursor);
+}
+
+// Only where all that is not pinned will be wanted: what part of it the ranks here get is not known
+// before they have begun.
+bool StagingPlan::may_start_early(const Job& job) const {
+  std::uint64_t parts = 0;
+  for (const auto& [rank, board] : job.ranks) {
+    if (!board.active || board.epoch != cursor_->epoch) return false;
+    parts += board.part;
+  }
+  return job.goes_on && parts == items_;
+}
+
+void StagingPlan::start_early(const RankBoard& board) {
+  ++cursor_->epoch;
+  cursor_->position = 0;
+  cursor_->ended = false;
+  cursor_->early = true;
+  cursor_->ordered = Bytes(0);
+  cursor_->order = order_of(board, cursor_->epoch);
 }
 
 // A rank has joined this epoch, or begun it anew: places that were passed for want of it come
 // again.
 bool StagingPlan::board_grew(const Job& job) const {
   for (const auto& [rank, board] : job.ranks) {
-    if (!board.active || board.epoch != cursor_->epoch) continue;
+    if (!board.active || board.epoch != cursor_->announced()) continue;
     const auto had = cursor_->had.find(rank);
     if (had == cursor_->had.end() || board.taken_count < had->second) return true;
   }
@@ -151,7 +196,8 @@ bool StagingPlan::board_grew(const Job& job) const {
 }
 
 // Puts the cursor where the leader's next order is; false when there is none. An epoch that is
-// ordered to its end is followed only by one that a board has announced.
+// ordered to its end is followed by one that a board has announced, or by the beginning of one that
+// is likely to come.
 bool StagingPlan::seek() {
   if (!leader_ || items_ == 0) return false;
   const Job& job = jobs_.at(*leader_);
@@ -159,21 +205,23 @@ bool StagingPlan::seek() {
   for (const auto& [rank, board] : job.ranks) {
     if (!board.active) continue;
     first = std::min(first.value_or(board.epoch), board.epoch);
-    if (cursor_ && board.epoch > cursor_->epoch) {
+    if (cursor_ && board.epoch > cursor_->announced()) {
       later = std::min(later.value_or(board.epoch), board.epoch);
     }
   }
   if (!first) return false;
   const bool same = cursor_ && cursor_->job == *leader_;
   const bool present = same && std::any_of(job.ranks.begin(), job.ranks.end(), [&](const auto& r) {
-                         return r.second.active && r.second.epoch == cursor_->epoch;
+                         return r.second.active && r.second.epoch == cursor_->announced();
                        });
   if (!same || (!present && !later)) {
     start(*leader_, *first);
   } else if (present && board_grew(job)) {
-    start(*leader_, cursor_->epoch);
-  } else if ((!present || cursor_->ended) && later) {
+    start(*leader_, cursor_->announced());
+  } else if ((!present || cursor_->ended || cursor_->early) && later) {
     start(*leader_, *later);
+  } else if (cursor_->ended && !cursor_->early && may_start_early(job)) {
+    start_early(job.ranks.begin()->second);
   }
   return !cursor_->ended;
 }
@@ -199,11 +247,20 @@ std::optional<Order> StagingPlan::next() {
       continue;
     }
     const ItemId id(cursor_->order ? cursor_->order->at(cursor_->position) : cursor_->position);
-    if (!wants(job, id, &cursor_->epoch) || has_place_for(job, id)) {
+    const bool will_want =
+        cursor_->early ? where_[id.value] != Where::kPinned : wants(job, id, &cursor_->epoch);
+    if (!will_want || has_place_for(job, id)) {
       ++cursor_->position;
       continue;
     }
     const Bytes bytes = where_[id.value] == Where::kPinned ? Bytes(0) : staged_bytes_(id);
+    if (cursor_->early) {
+      // One stay serves a job once: what it still wants in this epoch is not yet there for the
+      // next.
+      if (wants(job, id)) return std::nullopt;
+      const bool first = cursor_->ordered.value == 0;
+      if (!first && cursor_->ordered + bytes > window_ / kEarlyPart) return std::nullopt;
+    }
     if (ahead_.value != 0 && ahead_ + bytes > credit) return std::nullopt;
     if (line_.size() + 1 >= std::bit_ceil(std::max<std::size_t>(items_, 64))) return std::nullopt;
     ++cursor_->position;
@@ -225,9 +282,11 @@ std::optional<Order> StagingPlan::place_order(ItemId id, Bytes bytes) {
     guest_of_.erase(guest);
     std::erase_if(guests_, [id](const Guest& g) { return g.item == id; });
   }
-  const Order order{id, head(), where_[id.value] == Where::kAbsent};
+  const Order order{id, head(), where_[id.value] == Where::kAbsent, cursor_->early};
+  cursor_->ordered += bytes;
   Place place;
   place.item = id;
+  place.early = cursor_->early;
   place.bytes = bytes;
   place.start = ordered_bytes_;
   place.owner = *leader_;

@@ -6,6 +6,9 @@
 // for each of its epochs (the strict permutation for a strict job), skipping what it has. The
 // orders form a line of places that never ends. Staging holds the places around what the leader has
 // taken: half a window behind and half a window ahead; for a single job all of the window is ahead.
+// When it is ordered to its end and is not the leader's first, an eighth of the window is ordered
+// ahead for the next one, so that its first steps do not wait for a round trip.
+//
 // What falls outside goes, whether or not the leader has had it: to protect it jams the window for
 // ever when riders lag. What was overtaken on its way, as large items are by small ones, has its
 // place where the leader is when it comes. What nobody wants any more goes at once.
@@ -36,6 +39,7 @@ struct RankBoard {
   bool strict = false, shuffled = true, active = true;
   bool listed = false;  // its order is not known here: it never leads
   double items_per_second = 0;
+  std::uint32_t part = 0;                         // items that the epoch has for it; 0: not known
   std::vector<std::uint64_t> settled{}, taken{};  // N bits each
   std::uint32_t taken_count = 0;                  // filled in by the plan
 };
@@ -44,6 +48,7 @@ struct Order {
   ItemId item;
   std::uint64_t place = 0;
   bool fetch = false;  // false: it is here or on its way already
+  bool early = false;  // for an epoch that has not been announced
 };
 
 // Owned by one dataset of one daemon, lives as long as that. One thread at a time.
@@ -59,6 +64,8 @@ class StagingPlan {
   StagingPlan(std::uint32_t items, std::function<Bytes(ItemId)> staged_bytes);
 
   void set_window(Bytes window) { window_ = window; }
+  // What the link lets any job do, in items/s; 0: not known. Jobs that could do more are equal.
+  void set_link_pace(double items_per_second) { link_pace_ = items_per_second; }
   // False when there are kMaxJobs others already, or the bitmaps are not of N bits.
   bool update(JobId job, std::uint32_t rank, RankBoard board);
   void remove(JobId job, std::uint32_t rank);
@@ -97,10 +104,12 @@ class StagingPlan {
   struct Job {
     std::uint64_t bit = 0;
     std::map<std::uint32_t, RankBoard> ranks;
+    bool goes_on = false;  // it was seen to begin the epoch after another one
   };
   struct Place {
     ItemId item;
     bool live = true;
+    bool early = false;  // ordered before its epoch was announced
     Bytes bytes;
     std::uint64_t start = 0;   // bytes that were ordered, or reached, before it
     std::uint64_t served = 0;  // jobs that took it at this stay: it serves a job once
@@ -114,6 +123,10 @@ class StagingPlan {
     std::map<std::uint32_t, std::uint32_t> had;  // by rank: items taken when it was last looked at
     std::optional<Permutation> order;            // none: ascending
     bool ended = false;
+    bool early = false;  // the boards are in the epoch before
+    Bytes ordered;
+
+    std::uint64_t announced() const { return epoch - (early ? 1 : 0); }
   };
 
   bool rank_wants(const RankBoard& board, ItemId id) const;
@@ -123,7 +136,11 @@ class StagingPlan {
   void choose_leader();
   bool seek();
   void start(JobId job, std::uint64_t epoch);
+  void start_early(const RankBoard& board);
+  std::optional<Permutation> order_of(const RankBoard& board, std::uint64_t epoch) const;
+  bool may_start_early(const Job& job) const;
   bool board_grew(const Job& job) const;
+  double pace_to_lead(JobId id, const Job& job) const;
   void note_served();
   void drop_place(Place& place, std::vector<ItemId>& leaving);
   void drop_guests(std::vector<ItemId>& leaving);
@@ -139,6 +156,7 @@ class StagingPlan {
   std::optional<JobId> leader_;
   std::optional<Cursor> cursor_;
   bool more_ = false;
+  double link_pace_ = 0;
 
   std::vector<Where> where_;
   std::deque<Place> line_;  // places base_, base_ + 1, …

@@ -53,6 +53,21 @@ class Staging : public ::testing::Test {
     for (const Order& order : all) plan.arrived(order.item, false);
     return all;
   }
+  // All is ordered and comes; the job takes it, but for the last ones of its order.
+  void take_all_but(JobId job, std::uint64_t epoch, std::uint32_t untaken) {
+    left.clear();
+    const Permutation order = fetch_order(job, epoch);
+    for (std::uint32_t i = 0; i < kN; ++i) {
+      const ItemId id(order.at(i));
+      if (i >= kN - untaken) {
+        left.insert(id);
+      } else {
+        board(job).taken.insert(id);
+      }
+    }
+    tell(job);
+  }
+  void end_second_epoch(std::uint32_t untaken);
   std::vector<ItemId> release() {
     const auto items = plan.release();
     for (const ItemId id : items) plan.evicted(id);
@@ -64,6 +79,7 @@ class Staging : public ::testing::Test {
 
   StagingPlan plan{kN, [](ItemId) { return Bytes(1); }};
   std::map<std::pair<JobId, std::uint32_t>, Board> boards;
+  std::set<ItemId> left;
 };
 
 TEST_F(Staging, OrdersTheLeadersMissingItemsInItsKeyedOrderWithinTheWindow) {
@@ -226,6 +242,97 @@ TEST_F(Staging, TheNextEpochIsOrderedOnlyOnceItIsAnnounced) {
   const auto got = orders();
   ASSERT_FALSE(got.empty());
   EXPECT_EQ(got.front().item.value, fetch_order(kA, 1).at(0));
+}
+
+// A job that was seen to go on, with all items but those already taken still to be taken.
+void Staging::end_second_epoch(std::uint32_t untaken) {
+  plan.set_window(Bytes(40));
+  board(kA).board.part = kN;
+  begin(kA, 0);
+  begin(kA, 1);
+  take_all_but(kA, 1, untaken);
+  release();
+}
+
+TEST_F(Staging, TheBeginningOfTheNextEpochIsOrderedBeforeIt) {
+  end_second_epoch(0);
+  const auto early = orders_arrive();
+  ASSERT_EQ(early.size(), 40u / 8);
+  for (std::uint32_t i = 0; i < early.size(); ++i) {
+    EXPECT_EQ(early[i].item.value, fetch_order(kA, 2).at(i));
+    EXPECT_TRUE(early[i].early && early[i].fetch);
+  }
+  EXPECT_TRUE(release().empty());
+  EXPECT_TRUE(orders().empty());
+  begin(kA, 2);
+  EXPECT_TRUE(release().empty());
+  const auto got = orders();
+  ASSERT_EQ(got.size(), 40 - early.size());
+  EXPECT_EQ(got.front().item.value, fetch_order(kA, 2).at(5));
+  EXPECT_FALSE(got.front().early);
+}
+
+// One stay serves a job once.
+// One stay serves a job once.
+TEST_F(Staging, WhatTheEpochStillWantsIsNotYetOrderedForTheNext) {
+  end_second_epoch(30);
+  const Permutation next = fetch_order(kA, 2);
+  std::uint32_t clear = 0;  // of the next order's beginning, before the first that is still wanted
+  while (clear < 5 && !left.contains(ItemId(next.at(clear)))) ++clear;
+  ASSERT_LT(clear, 5u);
+  const auto got = orders_arrive();
+  EXPECT_EQ(std::ranges::count_if(got, &Order::early), clear);
+  EXPECT_EQ(got.size(), 30 + clear);
+  take_all_but(kA, 1, 0);
+  release();
+  const auto rest = orders();
+  ASSERT_EQ(rest.size(), 5 - clear);
+  EXPECT_TRUE(left.empty() && rest.front().early);
+  EXPECT_EQ(rest.front().item.value, next.at(clear));
+}
+
+TEST_F(Staging, NothingIsOrderedEarlyForWhoseNextEpochIsNotKnown) {
+  end_second_epoch(0);
+  board(kA).board.part = kN - 1;  // another rank, elsewhere, has the rest
+  tell(kA);
+  EXPECT_TRUE(orders().empty());
+  EXPECT_TRUE(plan.at_rest());
+}
+
+TEST_F(Staging, WhatWasOrderedForAnEpochThatDoesNotComeLeaves) {
+  end_second_epoch(0);
+  const auto early = orders_arrive();
+  ASSERT_FALSE(early.empty());
+  begin(kA, 0);  // back to the first one
+  EXPECT_EQ(release().size(), early.size());
+  EXPECT_FALSE(orders().empty());
+  end_second_epoch(0);
+  ASSERT_FALSE(orders_arrive().empty());
+  plan.remove(kA, 0);
+  EXPECT_FALSE(release().empty());
+}
+
+TEST_F(Staging, AStrictJobThatIsAboutAsFastLeads) {
+  begin(kA, 0, 100);
+  board(kB).board.strict = true;
+  begin(kB, 0, 95);
+  EXPECT_EQ(plan.leader(), kB);
+  board(kB).board.items_per_second = 80;
+  tell(kB);
+  EXPECT_EQ(plan.leader(), kB);
+  board(kB).board.items_per_second = 70;
+  tell(kB);
+  EXPECT_EQ(plan.leader(), kA);
+}
+
+TEST_F(Staging, JobsThatTheLinkHoldsBackAreEqual) {
+  plan.set_link_pace(50);
+  begin(kA, 0, 100);
+  begin(kB, 0, 1000);
+  EXPECT_EQ(plan.leader(), kA);  // it leads already
+  board(kB).board.strict = true;
+  tell(kB);
+  EXPECT_EQ(plan.leader(), kB);
 }
 
 TEST_F(Staging, WhatIsStillStagedKeepsItsPlaceInTheNewOrderWithoutAFetch) {

@@ -6,6 +6,7 @@
 // the dataset has an equal part.
 #include <algorithm>
 
+#include "base/text.h"
 #include "cache/policy/share_reason.h"
 #include "cache/server/control.h"
 
@@ -61,7 +62,14 @@ void Control::note_links() {
   for (const auto& [link, bytes] : read) {
     links_[link].second(bytes, in_pool_ >= pool && running[link] * 4 >= pool);
   }
-  for (auto& [root, dataset] : datasets_) dataset->link_rate = links_[dataset->link].rate();
+  for (auto& [root, dataset] : datasets_) {
+    dataset->link_rate = links_[dataset->link].rate();
+    // Items of an epoch by the time that all of its misses take.
+    const Bytes missing = dataset->distinct_bytes() - dataset->pinned().bytes;
+    dataset->plan().set_link_pace(missing.value == 0 ? 0
+                                                     : dataset->size() * dataset->link_rate /
+                                                           static_cast<double>(missing.value));
+  }
 }
 
 // Less what the store needs for itself, and what it sets aside while a segment begins.
@@ -73,8 +81,8 @@ Bytes Control::shared_budget() const {
   return limit_ - std::min(reserve + limits::kDiskReserve, limit_ / 4);
 }
 
-Window Control::window_of(const DatasetState& dataset, Bytes share, Bytes set_aside,
-                          double link_per_second) const {
+WindowInputs Control::window_inputs(const DatasetState& dataset, Bytes share, Bytes set_aside,
+                                    double link_per_second) const {
   WindowInputs in;
   in.dataset = dataset.distinct_bytes();
   in.share = share;
@@ -91,7 +99,21 @@ Window Control::window_of(const DatasetState& dataset, Bytes share, Bytes set_as
     in.fixed =
         Bytes(static_cast<std::uint64_t>(*fixed.share * static_cast<double>(in.dataset.value)));
   }
-  return compute_window(in);
+  return in;
+}
+
+Window Control::window_of(const DatasetState& dataset, Bytes share, Bytes set_aside,
+                          double link_per_second) const {
+  return compute_window(window_inputs(dataset, share, set_aside, link_per_second));
+}
+
+void Control::warn_of_small_share(DatasetState& dataset, const WindowInputs& in) {
+  if (dataset.small_share_told || !too_small_for_steps(in)) return;
+  dataset.small_share_told = true;
+  log(context_.log, LogLevel::kWarning,
+      "dataset {} is slow: its {} of the cache hold fewer than two steps of its jobs, of {} each, "
+      "so that they wait for the link at every step; raise disk_limit or lower batch_size",
+      dataset.public_id(), format_bytes(in.share), format_bytes(in.step));
 }
 
 Control::Standing Control::standing() const {
@@ -175,8 +197,10 @@ void Control::divide(Standing& standing, Division division) {
   for (std::size_t d = 0; d < division.size(); ++d) {
     DatasetState& dataset = *standing.datasets[d];
     const std::size_t link = standing.demands.datasets[d].link;
-    const Window window =
-        window_of(dataset, division[d], windows[d], standing.demands.links[link] / users[link]);
+    const WindowInputs in =
+        window_inputs(dataset, division[d], windows[d], standing.demands.links[link] / users[link]);
+    const Window window = compute_window(in);
+    warn_of_small_share(dataset, in);
     // What the store sets aside comes and goes: a share that follows it would give up a band each
     // time, and read it again.
     const Bytes was = dataset.share();

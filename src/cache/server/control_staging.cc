@@ -21,6 +21,7 @@ void Control::look_at_boards(DatasetState& dataset, Instant now) {
       board.active = (*copy)->epoch.active;
       board.listed = (*copy)->epoch.listed;
       board.items_per_second = (*copy)->pace.items_per_second;
+      board.part = (*copy)->epoch.part;
       board.settled = std::move((*copy)->settled);
       board.taken = std::move((*copy)->taken);
       dataset.plan().update(job.number, number, std::move(board));
@@ -122,6 +123,7 @@ void Control::order_more(DatasetState& dataset, Instant now) {
 void Control::stage(DatasetState& dataset, const Order& order) {
   dataset.view().order(order.item);
   changed_.insert(&dataset);
+  if (order.early && order.fetch) dataset.ledger.early(order.item);
   const Sha256 hash = dataset.content(order.item);
   if (!order.fetch) return dataset.hold(order.item, holds_);
   if (const auto at = stored(dataset, order.item)) return publish(hash, *at);

@@ -10,7 +10,7 @@
 namespace quiver::cache::limits {
 
 inline constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
-inline constexpr Duration kLookBusy = std::chrono::milliseconds(50);  // at boards, with work to do
+inline constexpr Duration kLookBusy = std::chrono::milliseconds(10);  // at boards, with work to do
 inline constexpr Duration kLookIdle = std::chrono::seconds(1);        // when everything is here
 inline constexpr Duration kEvictionWait = std::chrono::seconds(10);   // of who asked for one
 inline constexpr Duration kEvictEvery = std::chrono::milliseconds(20);

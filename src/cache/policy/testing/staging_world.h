@@ -164,6 +164,7 @@ class StagingWorld {
     board.epoch = job.orders.size() - 1;
     board.order_seed = job.seed;
     board.items_per_second = job.pace;
+    board.part = n_;
     board.settled = job.settled.words();
     board.taken = job.taken.words();
     const std::uint64_t epoch = board.epoch;
@@ -193,6 +194,7 @@ class StagingWorld {
       }
       line_.push_back(order->item);
       if (!order->fetch) ledger_.kept(order->item);
+      if (order->fetch && order->early) ledger_.early(order->item);
       if (order->fetch && flying_.insert(order->item.value).second) queue_.push_back(order->item);
     }
     std::uint32_t staged = here_.count();
