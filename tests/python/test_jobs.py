@@ -66,6 +66,20 @@ def test_two_loaders_alike_are_two_jobs(make_numbers: Callable[[int], qt.Dataset
     wait_until(lambda: sorted(job["leader"] for job in jobs()) == [False, True])
 
 
+def test_who_stands_still_leads_nobody(make_numbers: Callable[[int], qt.Dataset]) -> None:
+    data = make_numbers(800)
+    done, slow = (qt.DataLoader(data, 2, True, seed=seed) for seed in (1, 2))
+    assert len(list(done)) == 400
+    batches = iter(slow)
+    next(batches)
+
+    def leaders() -> list[bool]:
+        return [job["leader"] for job in sorted(jobs(), key=lambda job: job["job"])]
+
+    assert leaders() == [True, False]
+    wait_until(lambda: next(batches) is not None and leaders() == [False, True])
+
+
 def test_training_and_validation(make_numbers: Callable[[int], qt.Dataset]) -> None:
     data = make_numbers(60)
     parts = torch.utils.data.random_split(data, [40, 20], generator=torch.Generator().manual_seed(1))

@@ -1,5 +1,6 @@
 #include "cache/client/dataset.h"
 
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -214,8 +215,8 @@ class DatasetImpl final : public Dataset {
 
   Result<Tier> read_direct(ProcessState& state, ItemId id, MutableByteSpan out,
                            std::stop_token stop) {
-    const auto known = current();
-    if (auto read = state.direct.read(*known, id, out, stop); !read) return std::move(read).error();
+    if (auto read = state.direct.read(current(), id, out, stop); !read)
+      return std::move(read).error();
     return count(state, Tier::kDirect, out);
   }
 
@@ -231,13 +232,15 @@ class DatasetImpl final : public Dataset {
   DatasetOptions options_;
   const Environment environment_;
   // With the hashes that are known now: the one that it was opened with, or what that became.
-  std::shared_ptr<const Manifest> current() const {
-    const auto whole = std::atomic_load(&whole_);
-    return whole ? whole : manifest_;
+  const Manifest& current() const {
+    const Manifest* const whole = whole_.load(std::memory_order_acquire);
+    return whole != nullptr ? *whole : *manifest_;
   }
 
   const std::shared_ptr<const Manifest> manifest_;
-  std::shared_ptr<const Manifest> whole_;  // atomic: a fork may come at any time
+  std::mutex completing_;
+  std::shared_ptr<const Manifest> completed_;     // set once, before whole_
+  std::atomic<const Manifest*> whole_ = nullptr;  // no lock: a fork may come at any time
   std::atomic<ProcessState*> state_;
 };
 
@@ -345,13 +348,14 @@ Result<std::shared_ptr<Session>> DatasetImpl::try_connect(ProcessState& state, D
   Greeted greeted = TRY(greet_or_start_daemon(address, options_.daemon_program, options_.settings,
                                               state.environment, deadline, &state.greeting));
   auto session =
-      Session::open(std::move(greeted), address, *current(), options_.origin, state.environment);
+      Session::open(std::move(greeted), address, current(), options_.origin, state.environment);
   if (!session) state.greeting = -1;
   return session;
 }
 
 Result<bool> DatasetImpl::complete() {
-  if (!current()->provisional()) return false;
+  const std::lock_guard one_at_a_time(completing_);
+  if (!current().provisional()) return false;
   ProcessState& state = process();
   const auto session = ensure_session(state);
   if (!session) return false;
@@ -360,11 +364,11 @@ Result<bool> DatasetImpl::complete() {
   const std::string path = complete_manifest_path(options_.manifest_path);
   TRY(io::write_file_atomically(state.environment.files, path,
                                 as_bytes(with_hashes(*manifest_, hashes))));
-  auto whole = TRY(Manifest::open(state.environment.files, path, true));
-  session->contents_written(whole->root());
+  completed_ = TRY(Manifest::open(state.environment.files, path, true));
+  session->contents_written(completed_->root());
   log(state.environment.log, LogLevel::kInfo, "all of {} has been read: its manifest is complete",
       options_.origin.url);
-  std::atomic_store(&whole_, std::move(whole));
+  whole_.store(completed_.get(), std::memory_order_release);
   session->lose();  // the next one opens the complete dataset
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -129,15 +130,16 @@ double StagingPlan::pace_to_lead(JobId id, const Job& job) const {
 
 void StagingPlan::choose_leader() {
   std::optional<JobId> best;
-  double best_pace = -1;
+  std::tuple<bool, double, bool, bool> best_claim{false, -1, false, false};
   for (const auto& [id, job] : jobs_) {
     const bool may_lead = std::any_of(job.ranks.begin(), job.ranks.end(), [](const auto& r) {
       return r.second.active && !r.second.listed;
     });
     if (!may_lead) continue;
-    const double its = pace_to_lead(id, job);
-    const bool better = its > best_pace || (its == best_pace && leader_ == id);
-    if (better) best = id, best_pace = its;
+    const bool moving = std::ranges::any_of(
+        job.ranks, [](const auto& r) { return r.second.active && r.second.moving; });
+    const std::tuple claim(moving, pace_to_lead(id, job), strict(job), leader_ == id);
+    if (claim > best_claim) best = id, best_claim = claim;
   }
   leader_ = best;
 }

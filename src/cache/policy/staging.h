@@ -2,12 +2,12 @@
 // machine: fed with the boards of jobs and with what happened to items, asked for orders and
 // releases.
 //
-// The fastest job leads. Its missing items are ordered in a fresh keyed permutation of all items
-// for each of its epochs (the strict permutation for a strict job), skipping what it has. The
-// orders form a line of places that never ends. Staging holds the places around what the leader has
-// taken: half a window behind and half a window ahead; for a single job all of the window is ahead.
-// When it is ordered to its end and is not the leader's first, an eighth of the window is ordered
-// ahead for the next one, so that its first steps do not wait for a round trip.
+// The fastest job that moves leads. Its missing items are ordered in a fresh keyed permutation of
+// all items for each of its epochs (the strict permutation for a strict job), skipping what it has.
+// The orders form a line of places that never ends. Staging holds the places around what the leader
+// has taken: half a window behind and half a window ahead; for a single job all of the window is
+// ahead. When it is ordered to its end and is not the leader's first, an eighth of the window is
+// ordered ahead for the next one, so that its first steps do not wait for a round trip.
 //
 // What falls outside goes, whether or not the leader has had it: to protect it jams the window for
 // ever when riders lag. What was overtaken on its way, as large items are by small ones, has its
@@ -38,6 +38,7 @@ struct RankBoard {
   std::uint64_t epoch = 0, order_seed = 0;
   bool strict = false, shuffled = true, active = true;
   bool listed = false;  // its order is not known here: it never leads
+  bool moving = true;   // false: it has taken nothing for long, and leads only who stand still too
   double items_per_second = 0;
   std::uint32_t part = 0;                         // items that the epoch has for it; 0: not known
   std::vector<std::uint64_t> settled{}, taken{};  // N bits each

@@ -226,6 +226,9 @@ TEST_F(Staging, WithoutAPaceTheLowestJobLeads) {
   plan.remove(kB, 0);
   begin(kB, 0, 0);
   EXPECT_EQ(plan.leader(), kA);
+  board(kB).board.strict = true;
+  tell(kB);
+  EXPECT_EQ(plan.leader(), kB);
 }
 
 TEST_F(Staging, TheNextEpochIsOrderedOnlyOnceItIsAnnounced) {
@@ -321,6 +324,18 @@ TEST_F(Staging, AStrictJobThatIsAboutAsFastLeads) {
   tell(kB);
   EXPECT_EQ(plan.leader(), kB);
   board(kB).board.items_per_second = 70;
+  tell(kB);
+  EXPECT_EQ(plan.leader(), kA);
+}
+
+TEST_F(Staging, WhoStandsStillLeadsNobodyWhoMoves) {
+  begin(kA, 0, 100);
+  begin(kB, 0, 10);
+  EXPECT_EQ(plan.leader(), kA);
+  board(kA).board.moving = false;
+  tell(kA);
+  EXPECT_EQ(plan.leader(), kB);
+  board(kB).board.moving = false;
   tell(kB);
   EXPECT_EQ(plan.leader(), kA);
 }

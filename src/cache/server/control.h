@@ -137,7 +137,8 @@ class Control {
 
   // control_staging.cc
   void look_at_boards(DatasetState& dataset, Instant now);
-  void look_at_board(DatasetState& dataset, JobId job, RankEntry& rank, const BoardCopy& board);
+  void look_at_board(DatasetState& dataset, JobId job, RankEntry& rank, const BoardCopy& board,
+                     Instant now);
   void follow_leader(DatasetState& dataset);
   void release(DatasetState& dataset);
   void order_more(DatasetState& dataset, Instant now);

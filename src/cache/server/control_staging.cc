@@ -12,8 +12,9 @@ void Control::look_at_boards(DatasetState& dataset, Instant now) {
     for (auto& [number, rank] : job.ranks) {
       auto copy = read_job_board(context_.files, rank.board.get(), dataset.size());
       if (!copy || !*copy) continue;  // nonsense harms nobody but its own job
-      look_at_board(dataset, job.number, rank, **copy);
+      look_at_board(dataset, job.number, rank, **copy, now);
       RankBoard board;
+      board.moving = now - rank.moved_at <= std::max(limits::kStandsStill, rank.usual_gap * 3);
       board.epoch = (*copy)->epoch.epoch;
       board.order_seed = (*copy)->epoch.order_seed;
       board.strict = (*copy)->epoch.strict;
@@ -60,7 +61,7 @@ std::uint32_t count_bits(const Words& words) {
 // just before it began anew too. Of a part of the dataset the bits that were set from the beginning
 // are not known: what it took before the first look is not counted as shared.
 void Control::look_at_board(DatasetState& dataset, JobId job, RankEntry& rank,
-                            const BoardCopy& board) {
+                            const BoardCopy& board, Instant now) {
   const auto count = [&](const Words& taken, const Words& settled) {
     rank.served.shared += dataset.ledger.shared(job, taken, settled);
   };
@@ -79,7 +80,14 @@ void Control::look_at_board(DatasetState& dataset, JobId job, RankEntry& rank,
   }
   const std::uint32_t others = dataset.size() - board.epoch.part;
   const std::uint32_t set = count_bits(board.taken);
-  rank.taken = std::min(board.epoch.part, set - std::min(set, others));
+  const std::uint32_t taken = std::min(board.epoch.part, set - std::min(set, others));
+  if (!same || taken != rank.taken) {
+    if (rank.moved_at != Instant{}) {
+      rank.usual_gap = std::max(now - rank.moved_at, rank.usual_gap * 3 / 4);
+    }
+    rank.moved_at = now;
+  }
+  rank.taken = taken;
   rank.sequence = board.sequence;
   rank.epoch = board.epoch;
   rank.pace = board.pace;

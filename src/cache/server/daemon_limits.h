@@ -12,6 +12,8 @@ namespace quiver::cache::limits {
 inline constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
 inline constexpr Duration kLookBusy = std::chrono::milliseconds(10);  // at boards, with work to do
 inline constexpr Duration kLookIdle = std::chrono::seconds(1);        // when everything is here
+// A job that has taken nothing for so long, and for thrice what is usual with it, stands still.
+inline constexpr Duration kStandsStill = std::chrono::seconds(1);
 inline constexpr Duration kEvictionWait = std::chrono::seconds(10);   // of who asked for one
 inline constexpr Duration kEvictEvery = std::chrono::milliseconds(20);
 inline constexpr Duration kRoomPause = std::chrono::milliseconds(20);  // of a fetch without room

@@ -45,6 +45,8 @@ struct RankEntry {
   Pace pace;
   Served served;
   std::uint32_t taken = 0;  // of the epoch's part
+  Instant moved_at{};       // when that was seen to change, and about how long it takes to
+  Duration usual_gap{};
   std::vector<std::uint64_t> settled_words, taken_words;
   Recent<Served> recent;
 };
