@@ -151,21 +151,22 @@ Status add_dataset(Plan& plan, Links& links, const Defaults& defaults, Table tab
   }
   demand.link = TRY(links.index_of(table.what("link"), link));
   TRY(table.nothing_else());
-  if (std::count(plan.datasets.begin(), plan.datasets.end(), name) != 0) {
+  if (std::ranges::count(plan.datasets, name, &PlanDataset::name) != 0) {
     return error(Code::kInvalid, "there are two datasets '{}'; give each a name of its own", name);
   }
-  plan.datasets.push_back(name);
-  plan.bytes.push_back(bytes);
+  plan.datasets.push_back({name, bytes});
   plan.demands.datasets.push_back(demand);
   return {};
 }
 
 Status add_job(Plan& plan, const Links& links, Table table) {
   const std::string dataset = TRY(table.needed("dataset"));
-  const auto found = std::find(plan.datasets.begin(), plan.datasets.end(), dataset);
+  const auto found = std::ranges::find(plan.datasets, dataset, &PlanDataset::name);
   if (found == plan.datasets.end()) {
+    std::vector<std::string_view> names;
+    for (const PlanDataset& each : plan.datasets) names.push_back(each.name);
     return error(Code::kInvalid, "there is no dataset '{}'; the datasets are {}", dataset,
-                 fmt::join(plan.datasets, ", "));
+                 fmt::join(names, ", "));
   }
   cache::JobDemand job;
   job.dataset = static_cast<std::size_t>(found - plan.datasets.begin());
@@ -175,8 +176,7 @@ Status add_job(Plan& plan, const Links& links, Table table) {
   job.weight = TRY(table.weight());
   const auto name = TRY(table.text("name"));
   TRY(table.nothing_else());
-  plan.jobs.push_back(name.value_or(dataset));
-  plan.unlimited.push_back(!speed);
+  plan.jobs.push_back({name.value_or(dataset), static_cast<double>(found->bytes.value), !speed});
   plan.demands.jobs.push_back(job);
   return {};
 }
@@ -260,8 +260,9 @@ Result<Plan> read_plan(const std::string& text, const std::string& name) {
 
 Result<Plan> plan_of(const PlanArguments& arguments) {
   if (arguments.bytes.empty() || arguments.link.empty() || arguments.caches.empty()) {
-    return error(Code::kInvalid,
-                 "say what to plan: a file, or --bytes, --link and --cache of one dataset");
+    return error(
+        Code::kInvalid,
+        "say what to plan: a file, --running, or --bytes, --link and --cache of one dataset");
   }
   toml::table dataset{{"name", "the dataset"}, {"bytes", arguments.bytes}};
   toml::table job{{"dataset", "the dataset"}};
@@ -273,11 +274,15 @@ Result<Plan> plan_of(const PlanArguments& arguments) {
     job.insert_or_assign("name", fmt::format("job {}", k + 1));
     TRY(add_job(plan, links, Table(job, "the job")));
   }
-  for (const std::string& cache : arguments.caches) {
-    plan.caches.push_back(TRY(size_of("cache", cache)));
-  }
+  plan.caches = TRY(plan_caches(arguments.caches));
   plan.demands.links = links.rates();
   return plan;
+}
+
+Result<std::vector<Bytes>> plan_caches(const std::vector<std::string>& sizes) {
+  std::vector<Bytes> out;
+  for (const std::string& size : sizes) out.push_back(TRY(size_of("cache", size)));
+  return out;
 }
 
 }  // namespace quiver

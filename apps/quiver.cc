@@ -204,15 +204,21 @@ void CommandLine::add_plan_command() {
       [this](const Command& c) { return run_plan(c, plan); },
       "  quiver plan --bytes 150GB --speed 400MB/s --link 100MB/s --cache 50GB --cache 100GB\n"
       "  quiver plan cluster.toml\n"
+      "  quiver plan --running --cache 200GB --cache 500GB\n"
       "It divides the cache as the daemon does. Without a speed a job computes as fast as it is "
       "fed.\n");
-  its->add_option("file", plan.file, "Datasets, jobs, links and cache sizes, in TOML");
-  its->add_option("--bytes", plan.bytes, "Of one dataset: its size");
-  its->add_option("--speed", plan.speed, "What each of its jobs reads when it never waits");
-  its->add_option("--jobs", plan.jobs, "How many jobs read it (default: 1)")
-      ->check(CLI::Range(1, 10000));
-  its->add_option("--link", plan.link, "What its origin gives");
+  CLI::Option* file =
+      its->add_option("file", plan.file, "Datasets, jobs, links and cache sizes, in TOML");
+  CLI::Option* bytes = its->add_option("--bytes", plan.bytes, "Of one dataset: its size");
+  CLI::Option* speed =
+      its->add_option("--speed", plan.speed, "What each of its jobs reads when it never waits");
+  CLI::Option* jobs = its->add_option("--jobs", plan.jobs, "How many jobs read it (default: 1)")
+                          ->check(CLI::Range(1, 10000));
+  CLI::Option* link = its->add_option("--link", plan.link, "What its origin gives");
   its->add_option("--cache", plan.caches, "The size of the cache; may be given several times");
+  CLI::Option* running = its->add_flag(
+      "--running", plan.running, "The jobs that run now, at the rates that are measured of them");
+  for (CLI::Option* other : {file, bytes, speed, jobs, link}) running->excludes(other);
 }
 
 // An unknown command is most often a slip.

@@ -2,7 +2,9 @@
 // divides its own.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/text.h"
 #include "cache/policy/allocation.h"
@@ -11,6 +13,7 @@
 #include "plan_file.h"
 #include "quiver_commands.h"
 #include "quiver_text.h"
+#include "running_plan.h"
 
 namespace quiver {
 
@@ -20,25 +23,60 @@ using Json = nlohmann::json;
 
 struct Answer {
   Bytes cache;
+  bool now = false;  // as the cache stands
   cache::Demands demands;
   cache::Division division;
   cache::Forecast steady, first;  // with the cache filled; while it is filled
 };
 
+void forecast(Answer& answer) {
+  const cache::Division empty(answer.division.size(), Bytes(0));
+  answer.steady = cache::forecast(answer.demands, answer.division);
+  answer.first = cache::forecast(answer.demands, empty);
+}
+
 Answer answer_for(const Plan& plan, Bytes cache) {
   Answer out;
   out.cache = cache;
   out.demands = plan.demands;
-  out.demands.budget = cache;
+  out.demands.budget = cache - std::min(plan.reserve, cache / 4);
   out.division = cache::allocate(out.demands);
-  out.steady = cache::forecast(out.demands, out.division);
-  out.first = cache::forecast(out.demands, cache::Division(out.division.size(), Bytes(0)));
+  forecast(out);
   return out;
 }
 
-double epoch_seconds(const Plan& plan, const cache::Forecast& forecast, std::size_t job) {
-  const std::size_t dataset = plan.demands.jobs[job].dataset;
-  return static_cast<double>(plan.bytes[dataset].value) / forecast.jobs[job];
+Answer answer_for(const PresentCache& present) {
+  Answer out{present.size, true, present.demands, present.division, {}, {}};
+  forecast(out);
+  return out;
+}
+
+struct Epoch {
+  std::optional<double> seconds, first_seconds;
+  const char* unknown = "";  // why not, and what to do
+};
+
+Epoch epoch_of(const Plan& plan, const Answer& answer, std::size_t j) {
+  const cache::JobDemand& job = answer.demands.jobs[j];
+  const std::size_t d = job.dataset;
+  Epoch out;
+  if (job.rate <= 0) {
+    out.unknown =
+        "how fast it computes is not known yet, and it counts as none: ask again when it has run "
+        "some epochs";
+    return out;
+  }
+  const bool link = answer.demands.links[answer.demands.datasets[d].link] > 0;
+  if (link || answer.steady.datasets[d].missing <= plan.jobs[j].fed_missing) {
+    out.seconds = plan.jobs[j].epoch / answer.steady.jobs[j];
+  }
+  if (link) out.first_seconds = plan.jobs[j].epoch / answer.first.jobs[j];
+  if (!out.seconds) {
+    out.unknown =
+        "what its link gives is not known yet: ask again when it has run some epochs, with steps "
+        "that wait for bytes";
+  }
+  return out;
 }
 
 std::string time_text(double seconds) {
@@ -53,23 +91,29 @@ std::string rate_text(double bytes_per_second) {
 
 Json dataset_json(const Plan& plan, const Answer& answer, std::size_t d) {
   const auto& its = answer.steady.datasets[d];
-  return {{"name", plan.datasets[d]},
-          {"bytes", plan.bytes[d].value},
+  return {{"name", plan.datasets[d].name},
+          {"bytes", plan.datasets[d].bytes.value},
           {"share", answer.division[d].value},
           {"cached_part", 1 - its.missing},
           {"link_bytes_per_s", its.link},
           {"share_reason", share_reason(answer.demands, answer.division, answer.steady, d)}};
 }
 
+Json known(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
 Json job_json(const Plan& plan, const Answer& answer, std::size_t j) {
-  const cache::JobDemand& demand = plan.demands.jobs[j];
-  Json out{{"name", plan.jobs[j]},
-           {"dataset", plan.datasets[demand.dataset]},
-           {"first_epoch_s", epoch_seconds(plan, answer.first, j)},
-           {"epoch_s", epoch_seconds(plan, answer.steady, j)},
-           {"bytes_per_s", answer.steady.jobs[j]},
-           {"own_bytes_per_s", demand.rate}};
-  if (plan.unlimited[j]) out["own_bytes_per_s"] = nullptr;
+  const cache::JobDemand& demand = answer.demands.jobs[j];
+  const Epoch epoch = epoch_of(plan, answer, j);
+  const bool own = demand.rate > 0 && !plan.jobs[j].unlimited;
+  Json out{{"name", plan.jobs[j].name},
+           {"dataset", plan.datasets[demand.dataset].name},
+           {"first_epoch_s", known(epoch.first_seconds)},
+           {"epoch_s", known(epoch.seconds)},
+           {"bytes_per_s", epoch.seconds ? Json(answer.steady.jobs[j]) : Json(nullptr)},
+           {"own_bytes_per_s", own ? Json(demand.rate) : Json(nullptr)}};
+  if (!epoch.seconds) out["unknown"] = epoch.unknown;
   return out;
 }
 
@@ -80,49 +124,63 @@ Json answer_json(const Plan& plan, const Answer& answer) {
   }
   for (std::size_t j = 0; j < plan.jobs.size(); ++j) jobs.push_back(job_json(plan, answer, j));
   return {{"cache", answer.cache.value},
+          {"now", answer.now},
           {"speed", answer.steady.speed},
           {"datasets", std::move(datasets)},
           {"jobs", std::move(jobs)}};
 }
 
+std::string epoch_text(const Plan& plan, const Answer& answer, std::size_t j) {
+  const Epoch epoch = epoch_of(plan, answer, j);
+  if (!epoch.seconds) return epoch.unknown;
+  std::string text = time_text(*epoch.seconds) + " an epoch";
+  if (epoch.first_seconds) text += fmt::format(", {} the first", time_text(*epoch.first_seconds));
+  text += "; " + rate_text(answer.steady.jobs[j]);
+  if (!plan.jobs[j].unlimited) text += " of its own " + rate_text(answer.demands.jobs[j].rate);
+  return text;
+}
+
 void print_answer(const Plan& plan, const Answer& answer) {
-  fmt::print("with a cache of {}:\n", format_bytes(answer.cache));
+  fmt::print("{}with a cache of {}:\n", answer.now ? "now, " : "", format_bytes(answer.cache));
   for (std::size_t d = 0; d < plan.datasets.size(); ++d) {
     const auto& its = answer.steady.datasets[d];
-    fmt::print("  {}: {} of the cache, {:.0f} % of it stays; {}\n", plan.datasets[d],
+    fmt::print("  {}: {} of the cache, {:.0f} % of it stays; {}\n", plan.datasets[d].name,
                format_bytes(answer.division[d]), 100 * (1 - its.missing),
                share_reason(answer.demands, answer.division, answer.steady, d));
     for (std::size_t j = 0; j < plan.jobs.size(); ++j) {
-      const cache::JobDemand& demand = plan.demands.jobs[j];
-      if (demand.dataset != d) continue;
-      fmt::print("    {}: {} an epoch, {} the first; {}{}\n", plan.jobs[j],
-                 time_text(epoch_seconds(plan, answer.steady, j)),
-                 time_text(epoch_seconds(plan, answer.first, j)), rate_text(answer.steady.jobs[j]),
-                 plan.unlimited[j] ? "" : fmt::format(" of its own {}", rate_text(demand.rate)));
+      if (answer.demands.jobs[j].dataset != d) continue;
+      fmt::print("    {}: {}\n", plan.jobs[j].name, epoch_text(plan, answer, j));
     }
   }
+}
+
+Result<Plan> plan_of_all(const Command& command, const PlanArguments& arguments) {
+  if (arguments.running) {
+    auto caches = TRY(plan_caches(arguments.caches));
+    auto daemon = TRY(daemon_of(command, false));
+    return running_plan(TRY(status_of(command, daemon)), std::move(caches));
+  }
+  if (arguments.file.empty()) return plan_of(arguments);
+  const std::string text = TRY(io::read_file(command.environment.files, arguments.file, 16_MiB));
+  return read_plan(text, arguments.file);
 }
 
 }  // namespace
 
 Result<int> run_plan(const Command& command, const PlanArguments& arguments) {
-  Plan plan;
-  if (arguments.file.empty()) {
-    plan = TRY(plan_of(arguments));
-  } else {
-    const std::string text = TRY(io::read_file(command.environment.files, arguments.file, 16_MiB));
-    plan = TRY(read_plan(text, arguments.file));
-  }
-  Json answers = Json::array();
-  for (const Bytes cache : plan.caches) {
-    const Answer answer = answer_for(plan, cache);
+  const Plan plan = TRY(plan_of_all(command, arguments));
+  std::vector<Answer> answers;
+  if (plan.present) answers.push_back(answer_for(*plan.present));
+  for (const Bytes cache : plan.caches) answers.push_back(answer_for(plan, cache));
+  Json plans = Json::array();
+  for (const Answer& answer : answers) {
     if (command.json) {
-      answers.push_back(answer_json(plan, answer));
+      plans.push_back(answer_json(plan, answer));
     } else {
       print_answer(plan, answer);
     }
   }
-  if (command.json) print_json({{"plans", std::move(answers)}});
+  if (command.json) print_json({{"plans", std::move(plans)}});
   return 0;
 }
 

@@ -32,6 +32,18 @@ std::string part_of(Bytes part, Bytes whole) {
   return some + " of " + all;
 }
 
+std::string plain(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  // Of C1 controls as UTF-8: 0xc2 and 0x80 to 0x9f.
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (text[i - 1] == '\xc2' && c >= 0x80 && c < 0xa0) text[i - 1] = text[i] = '?';
+  }
+  return text;
+}
+
 void print_json(const nlohmann::json& object) {
   fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -45,19 +45,6 @@ std::string percent(double share) {
   return fmt::format("{:.0f} %", 100 * share);
 }
 
-// What jobs are called is theirs to say: nothing of it reaches the terminal as a command.
-std::string plain(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  // Of C1 controls as UTF-8: 0xc2 and 0x80 to 0x9f.
-  for (std::size_t i = 1; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (text[i - 1] == '\xc2' && c >= 0x80 && c < 0xa0) text[i - 1] = text[i] = '?';
-  }
-  return text;
-}
-
 bool starts_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }

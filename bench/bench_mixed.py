@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from figures import Figure, say
@@ -205,10 +205,10 @@ def mixed(world: World, ids: dict[str, str], cache: float, shares: str = "") -> 
         subprocess.run(["rm", "-rf", environment["QUIVER_CACHE_DIR"]], check=True)
 
 
-def digest(world: World) -> dict[str, str]:
+def digest(world: World, datasets: Iterable[Data] = ALL) -> dict[str, str]:
     """The manifest of each dataset, and its public id."""
     ids = {}
-    for data in ALL:
+    for data in datasets:
         url = f"{world.bucket.url}/{data.name}"
         with mixed(world, {}, 64e6) as run:
             command = [QUIVER, "digest", url, "--layout", "files", "--json"]

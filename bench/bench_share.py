@@ -7,21 +7,31 @@ max(compute, (1-p)D/b) of a job that has the link for itself.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from crowd import Crowd, Job, Setup
 from figures import Figure, say
+from lab import clipart
 from limited import Bench, even_objects, open_bench, pinned_share
 
 RATE = 5_000_000  # bytes/s on the wire
+PART = 2  # one object of so many is in the dataset
+# On this link as many requests as a real one needs would have several steps' bytes on their way, and
+# each would take as long as all of them.
+IN_FLIGHT = {"QUIVER_FETCH_CONCURRENCY": "4"}
 STEADY = 4  # epochs after the one that fills the cache
 
 
 @contextlib.contextmanager
-def crowd(bench: Bench, share: float, window: str = "3%") -> Iterator[tuple[Crowd, dict[str, str]]]:
-    with bench.daemon(share, window) as environment, Crowd(bench, environment) as jobs:
-        yield jobs, environment
+def crowd(
+    bench: Bench, share: float, window: str = "3%", settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[Crowd, dict[str, str]]]:
+    with bench.daemon(share, window) as environment:
+        environment |= settings or {}
+        with Crowd(bench, environment) as jobs:
+            yield jobs, environment
 
 
 class Limits:
@@ -92,7 +102,7 @@ def crowds(bench: Bench) -> Iterator[Figure]:
 
 def bubble(bench: Bench) -> Iterator[Figure]:
     """Waits of the steps at both ends of an epoch: one job that only the link holds back."""
-    with crowd(bench, 0.2) as (jobs, _):
+    with crowd(bench, 0.2, settings=IN_FLIGHT) as (jobs, _):
         ends = jobs.run([Setup(seed=1, epochs=2 + STEADY)])[0].ends[2:]
     worst = max(end.longest_turn for end in ends)
     step = statistics.median(end.step for end in ends)
@@ -154,7 +164,7 @@ def company(bench: Bench) -> Iterator[Figure]:
         "killed": [Setup(seed=0, epochs=6, compute=compute * 0.9, kill=True)],
     }
     for kind, special in setups.items():
-        with crowd(bench, 0.2) as (jobs, environment):
+        with crowd(bench, 0.2, settings=IN_FLIGHT) as (jobs, environment):
             others = [Setup(seed=i, epochs=6, compute=compute) for i in (1, 2)]
             all_jobs = jobs.run([*special, *others])
             limits = Limits(bench, environment)
@@ -171,7 +181,11 @@ def company(bench: Bench) -> Iterator[Figure]:
 
 
 def figures() -> Iterator[Figure]:
-    for objects, parts in ((None, (together, crowds, speeds, joiners)), (even_objects(), (bubble, company))):
+    some = itertools.islice(clipart.objects(distinct=True), 0, None, PART)
+    for objects, parts in (
+        (some, (together, crowds, speeds, joiners)),
+        (even_objects(5000 // PART), (bubble, company)),
+    ):
         with open_bench(RATE, objects) as bench:
             for part in parts:
                 say(f"  {part.__doc__}")

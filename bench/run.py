@@ -4,7 +4,9 @@ hit     a hit of the C++ client against pread from one page-cached file
 loader  qt.DataLoader over a warm cache against torch's over page-cached files, raw bytes
 cold    the first epoch through a limited link against what eight connections get from it
 epoch   steady epochs at four cache sizes against max(compute, (1-p)D/b)
+lazy    a dataset digested while it is trained on for the first time, against one digested before
 mixed   four datasets behind one link: what each job gets of its speed, and what follows a change
+plan    what `quiver plan` says of an epoch against what it takes
 policy  one division of the cache between 200 datasets, and between ten times as many
 share   jobs over one dataset: speed, hits, bytes; speeds, joiners, a leader that is killed
 start   from after `import torch` to the first batch, no daemon running
@@ -21,7 +23,7 @@ from figures import show
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-NAMES = ("hit", "loader", "cold", "epoch", "mixed", "policy", "share", "start")
+NAMES = ("hit", "loader", "cold", "epoch", "lazy", "mixed", "plan", "policy", "share", "start")
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ using WallTime = std::chrono::time_point<std::chrono::system_clock, Duration>;
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual Instant now() const = 0;
-  virtual WallTime wall() const = 0;
+  virtual Instant now() const = 0;    // never goes back; may leap, as on a machine that was frozen
+  virtual WallTime wall() const = 0;  // may jump either way
 };
 
 class RealClock final : public Clock {

@@ -16,6 +16,7 @@ void DrawThread::follow_view() {
   auto view = shared_.dataset->view();
   if (view == view_) return;
   view_ = std::move(view);
+  followed_.reset();  // it keeps the session that has ended, and with it the rank's place
   shared_.state.with([&](FeedState& s) { s.node_bytes.follow(view_); });
 }
 

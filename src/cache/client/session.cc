@@ -30,8 +30,9 @@ Session::Session(ViewReader view, OpenReply opened, Token token, DaemonAddress a
       token_(token),
       address_(std::move(address)),
       environment_(environment),
-      opened_at_(environment.clock.now()),
-      verified_((view_.size() + 63) / 64) {
+      verified_((view_.size() + 63) / 64),
+      last_beat_(view_.heartbeat()),
+      moved_at_(environment.clock.now()) {
   for (auto& fd : fds_) fd = -1;
 }
 
@@ -175,9 +176,13 @@ Result<rpc::Message> Session::call_over(Line line, Request type, const std::stri
 }
 
 bool Session::alive() {
-  // A view that was made for us may not have had its first beat yet.
-  const Instant sign_of_life = std::max(view_.heartbeat(), opened_at_);
-  if (!lost() && environment_.clock.now() - sign_of_life > kHeartbeatLimit) lose();
+  const Instant now = environment_.clock.now(), beat = view_.heartbeat();
+  if (last_beat_.load() != beat) {
+    moved_at_ = now;  // first: who sees the beat sees when it came
+    last_beat_ = beat;
+  } else if (!lost() && now - moved_at_.load() > kHeartbeatLimit) {
+    lose();
+  }
   return !lost();
 }
 

@@ -63,8 +63,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const ViewReader& view() const { return view_; }
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
   void lose() { lost_ = true; }
-  // Whether the daemon showed a sign of life within the last second; a session that did not is
-  // lost.
+  // Whether the daemon's heartbeat has moved within the last second; a session whose has not is
+  // lost. What it says is of no account: a container may have a clock of its own, and clocks leap.
   bool alive();
 
   // Closes this process's copies of the connections without a word, so that the daemon sees the
@@ -111,7 +111,6 @@ class Session : public std::enable_shared_from_this<Session> {
   const Token token_;
   const DaemonAddress address_;
   const Environment environment_;
-  const Instant opened_at_;
   const std::shared_ptr<SegmentTable> segments_ = SegmentTable::of_process();
   const SegmentTable::Owner me_ = segments_->add_owner();
   Guarded<Pool> pool_;
@@ -119,6 +118,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::array<std::atomic<int>, kMaxConnections> fds_;  // of open connections; -1: none
   std::vector<std::atomic<std::uint64_t>> verified_;   // one bit an item: found right once
   std::atomic<std::uint32_t> reads_ = 0;               // for the sampling of later reads
+  std::atomic<Instant> last_beat_, moved_at_;          // the heartbeat, and when we saw it move
   std::atomic<bool> lost_ = false;
 };
 

@@ -6,6 +6,8 @@ namespace quiver::cache {
 
 namespace {
 
+constexpr std::uint64_t kSteps = 20, kLeastSteps = 4;
+
 Bytes missing_part(Bytes of, Bytes pinned, Bytes dataset) {
   if (dataset.value == 0 || pinned >= dataset) return Bytes(0);
   const double part = 1.0 - static_cast<double>(pinned.value) / static_cast<double>(dataset.value);
@@ -16,19 +18,23 @@ Bytes missing_part(Bytes of, Bytes pinned, Bytes dataset) {
 
 Window compute_window(const WindowInputs& in) {
   const Bytes most = std::max(in.share / 2, std::min(in.share, in.set_aside));
-  const bool fits = in.share >= in.dataset;
-  if (in.fixed.value != 0) {
-    const Bytes window = std::min(in.fixed, most);
-    return {window, fits ? in.share : in.share - window};
-  }
-  const Bytes least = std::max({in.dataset / 50, in.drawn_unread * 2, in.link_per_second * 5});
+  const bool fixed = in.fixed.value != 0, fits = in.share >= in.dataset;
+  const Bytes rule =
+      fixed ? in.fixed : std::max({in.dataset / 50, in.drawn_unread * 2, in.link_per_second * 5});
   // What misses depends on what is pinned, and that on the window: a few rounds settle it.
-  Bytes window = std::min(least, most);
+  Bytes window = std::min(rule, most);
   for (int round = 0; round < 8; ++round) {
-    const Bytes steps = missing_part(in.step * 20, in.share - window, in.dataset);
-    window = std::min(std::max(least, steps), most);
+    const auto misses_of = [&, pinned = in.share - window](std::uint64_t steps) {
+      return missing_part(in.step * steps, pinned, in.dataset);
+    };
+    const Bytes wanted = fixed ? rule : std::max(rule, misses_of(kSteps));
+    window = std::min(in.share, std::max(std::min(wanted, most), misses_of(kLeastSteps)));
   }
   return {window, fits ? in.share : in.share - window};
+}
+
+bool too_small_for_steps(const WindowInputs& in) {
+  return in.share < in.dataset && in.share < in.step * 2;
 }
 
 bool worth_changing(Bytes in_use, Bytes computed) {

@@ -223,8 +223,13 @@ Status Control::join(std::uint64_t number, const JoinRequest& request, io::Fd bo
   leave_jobs(dataset, number, &again);  // whose leave was lost
   const auto known = dataset.jobs.find(request.job);
   if (known == dataset.jobs.end() && dataset.jobs.size() == StagingPlan::kMaxJobs) {
-    return error(Code::kNoSpace, "a daemon serves at most {} jobs over one dataset",
-                 StagingPlan::kMaxJobs);
+    const Error refusal = error(
+        Code::kNoSpace,
+        "a daemon stages for at most {} jobs over one dataset: one more reads what it asks for, as "
+        "slowly as that comes; run fewer jobs, or give some a cache_dir of their own",
+        StagingPlan::kMaxJobs);
+    log(context_.log, LogLevel::kWarning, "dataset {}: {}", dataset.public_id(), refusal.message);
+    return refusal;
   }
   if (known != dataset.jobs.end() && known->second.ranks.contains(request.rank)) {
     return error(Code::kInvalid, "rank {} of this job is there already, in another process",

@@ -74,6 +74,8 @@ class Control {
 
   // control_room.cc: evictions
   Status make_room(Bytes length);
+  // For what has been fetched: where somebody waits for it, what is only staged ahead goes.
+  Status make_room_for(const Sha256& hash, Bytes length);
   EvictReply evict(const std::string& public_id);
   void rescan();  // items that the store did not show before may be found now
 
@@ -85,6 +87,7 @@ class Control {
   struct Waiter {
     std::shared_ptr<FetchWait> wait;
     std::size_t index = 0;
+    std::uint64_t session = 0;
   };
   struct Flight {
     DatasetState* dataset = nullptr;
@@ -97,8 +100,17 @@ class Control {
     bool directed = false, staged = false, warm = false, submitted = false;
     int attempts = 0;
     Instant not_before{};
+    std::uint64_t asked_by = 0;          // the session as which it was read last
+    std::set<std::uint64_t> refused_to;  // sessions whose way to it gave a lasting error
+  };
+  // A session's way to the bytes of a flight.
+  struct Way {
+    std::uint64_t session = 0;
+    SessionDataset* open = nullptr;
+    ItemId item;
   };
   struct Failure {
+    Sha256 dataset;  // its root: other datasets have other ways to the same content
     Error error;
     Instant until{};
   };
@@ -116,7 +128,7 @@ class Control {
   void leave_jobs(DatasetState& dataset, std::uint64_t session, const LeaveRequest* one = nullptr);
 
   // control_fetch.cc
-  void want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_t session);
+  void want(DatasetState& dataset, ItemId id, Waiter waiter);
   void note_asker(Flight& flight, const DatasetState& dataset, std::uint64_t session) const;
   void note_read(const Sha256& hash, const Flight& flight);
   std::optional<StoredAt> stored(const DatasetState& dataset, ItemId id) const;
@@ -124,14 +136,19 @@ class Control {
   void dispatch();
   static FetchQueue::Entry entry_of(const Sha256& hash, const Flight& flight);
   bool submit(const Sha256& hash, Flight& flight);
-  SessionDataset* source_for(const DatasetState& dataset);
+  std::optional<Way> way_for(const Sha256& hash, const Flight& flight, DatasetState& dataset,
+                             bool refused);
+  std::optional<Way> any_way_for(const Sha256& hash, const Flight& flight, bool refused);
+  void note_refusal(Flight& flight, Code code);
   void publish(const Sha256& hash, const StoredAt& at);
   void fail(Flights::iterator flight, const Error& error);
   void not_stored(Flights::iterator flight, const Error& error);
   bool retry(const Sha256& hash, Flight& flight, const Error& error);
+  void remember(const Sha256& hash, const Flight& flight, const Error& error);
   void answer(Flight& flight, const FetchResult& result);
   void wake_delayed(Instant now);
-  const Error* remembered(const Sha256& hash) const;
+  // Of this dataset; of any without one.
+  const Error* remembered(const Sha256& hash, const DatasetState& dataset) const;
   std::optional<Error> too_large(const Item& item) const;
   Bytes fetch_memory() const { return context_.settings.memory_limit / limits::kFetchMemoryPart; }
 
@@ -159,6 +176,7 @@ class Control {
   // control_status.cc
   void note_rates(Instant now);
   OriginStats requests_of(const DatasetState& dataset) const;
+  std::map<const DatasetState*, DatasetDemand> demands() const;
 
   // control_shares.cc
   struct Standing {  // the datasets in use, their demands, and what they have now
@@ -174,14 +192,18 @@ class Control {
   Standing standing() const;
   void divide(Standing& standing, Division division);
   Bytes shared_budget() const;
+  WindowInputs window_inputs(const DatasetState& dataset, Bytes share, Bytes set_aside,
+                             double link_per_second) const;
   Window window_of(const DatasetState& dataset, Bytes share, Bytes set_aside,
                    double link_per_second) const;
+  void warn_of_small_share(DatasetState& dataset, const WindowInputs& in);
 
   // control_room.cc
   bool shrink(Instant now);
   bool staged_done(SegmentId id, Instant now);
   void evict_done(Instant now);
   bool evict_one();
+  bool evict_staged();
   bool dismiss_guests();
   void evict_segment(SegmentId id);
   enum class Needed { kNothing, kSome, kAll };

@@ -27,6 +27,11 @@ bool of_credentials(Code code) {
   return code == Code::kDenied || code == Code::kExpired;
 }
 
+bool has(const std::vector<std::uint64_t>& words, ItemId id) {
+  const std::size_t word = id.value / 64;
+  return word < words.size() && (words[word] >> id.value % 64 & 1) != 0;
+}
+
 }  // namespace
 
 Status Control::fetch(std::uint64_t session, const FetchRequest& request,
@@ -40,16 +45,25 @@ Status Control::fetch(std::uint64_t session, const FetchRequest& request,
     }
   }
   for (std::size_t i = 0; i < request.items.size(); ++i) {
-    want(dataset, ItemId(request.items[i]), Waiter{wait, i}, session);
+    want(dataset, ItemId(request.items[i]), Waiter{wait, i, session});
   }
   dispatch();
   return {};
 }
 
-const Error* Control::remembered(const Sha256& hash) const {
+const Error* Control::remembered(const Sha256& hash, const DatasetState& dataset) const {
   const auto found = failures_.find(hash);
   if (found == failures_.end() || found->second.until <= context_.clock.now()) return nullptr;
+  if (dataset.manifest().root() != found->second.dataset) return nullptr;
   return &found->second.error;
+}
+
+// Credentials are another matter: those of the next who asks may be better.
+void Control::remember(const Sha256& hash, const Flight& flight, const Error& error) {
+  if (!lasting(error.code) || of_credentials(error.code) || flight.dataset == nullptr) return;
+  if (failures_.size() >= limits::kRememberedFailures) return;
+  failures_[hash] = {flight.dataset->manifest().root(), error,
+                     context_.clock.now() + limits::kRememberFailure};
 }
 
 std::optional<Error> Control::too_large(const Item& item) const {
@@ -67,7 +81,7 @@ std::optional<Error> Control::too_large(const Item& item) const {
   return std::nullopt;
 }
 
-void Control::want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_t session) {
+void Control::want(DatasetState& dataset, ItemId id, Waiter waiter) {
   const Item item = dataset.item(id);
   const Sha256 hash = dataset.content(id);
   if (dataset.here(id)) return waiter.wait->decide(waiter.index, here());
@@ -75,7 +89,7 @@ void Control::want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_
     publish(hash, *at);
     return waiter.wait->decide(waiter.index, here());
   }
-  if (const Error* error = remembered(hash)) {
+  if (const Error* error = remembered(hash, dataset)) {
     return waiter.wait->decide(waiter.index, failed(*error));
   }
   const auto refuse = [&](const Error& error) { waiter.wait->decide(waiter.index, failed(error)); };
@@ -87,7 +101,7 @@ void Control::want(DatasetState& dataset, ItemId id, Waiter waiter, std::uint64_
   }
   const bool first = !flights_.contains(hash);
   Flight& flight = flight_for(dataset, id);
-  if (first) note_asker(flight, dataset, session);
+  if (first) note_asker(flight, dataset, waiter.session);
   flight.waiters.push_back(std::move(waiter));
   flight.guests.emplace_back(&dataset, id);
   if (flight.directed) return;
@@ -160,36 +174,79 @@ void Control::dispatch() {
   }
 }
 
-// The leader's session if it has one, else any that has it open; its credentials are only used
-// while it lives.
-SessionDataset* Control::source_for(const DatasetState& dataset) {
-  const Instant now = context_.clock.now();
-  std::set<std::uint64_t> leaders;
+// A read is made as a session that wants the item; what staging or warming began, at first as any
+// that has the dataset open. Credentials are only used while their session lives. `refused`: among
+// those whose credentials were lately, or the others.
+std::optional<Control::Way> Control::way_for(const Sha256& hash, const Flight& flight,
+                                             DatasetState& dataset, bool refused) {
+  const auto entries = dataset.entries(hash);
+  if (entries.empty()) return std::nullopt;
+  const ItemId item = &dataset == flight.dataset ? flight.item : entries.front();
+  std::set<std::uint64_t> wanting;
+  for (const Waiter& waiter : flight.waiters) wanting.insert(waiter.session);
   for (const auto& [token, job] : dataset.jobs) {
-    for (const auto& [rank, entry] : job.ranks) leaders.insert(entry.session);
-  }
-  SessionDataset *best = nullptr, *refused = nullptr;
-  for (auto& [number, session] : sessions_) {
-    for (SessionDataset& open : session.datasets) {
-      if (open.dataset != &dataset) continue;
-      if (open.refused_until > now) {
-        refused = &open;
-      } else if (best == nullptr || leaders.contains(number)) {
-        best = &open;
-        if (leaders.contains(number)) return best;
-      }
+    for (const auto& [number, rank] : job.ranks) {
+      if (rank.epoch.active && !has(rank.taken_words, item)) wanting.insert(rank.session);
     }
   }
-  return best != nullptr ? best : refused;
+  const bool for_any =
+      &dataset == flight.dataset && (flight.staged || flight.warm) && flight.refused_to.empty();
+  const Instant now = context_.clock.now();
+  std::optional<Way> other;
+  for (auto& [number, session] : sessions_) {
+    const bool wants = wanting.contains(number);
+    if ((!wants && !for_any) || flight.refused_to.contains(number)) continue;
+    for (SessionDataset& open : session.datasets) {
+      if (open.dataset != &dataset || (open.refused_until > now) != refused) continue;
+      if (wants) return Way{number, &open, item};
+      other = Way{number, &open, item};
+    }
+  }
+  return other;
+}
+
+// That of its own dataset, else that of another one with the same content.
+std::optional<Control::Way> Control::any_way_for(const Sha256& hash, const Flight& flight,
+                                                 bool refused) {
+  if (flight.dataset == nullptr) return std::nullopt;
+  if (auto own = way_for(hash, flight, *flight.dataset, refused)) return own;
+  for (auto& [root, dataset] : datasets_) {
+    if (dataset.get() == flight.dataset) continue;
+    if (auto other = way_for(hash, flight, *dataset, refused)) return other;
+  }
+  return std::nullopt;
+}
+
+// What the session's credentials may not read others' may; what is not at its place any more is
+// there for nobody who looks at the same place.
+void Control::note_refusal(Flight& flight, Code code) {
+  flight.refused_to.insert(flight.asked_by);
+  const auto asked = sessions_.find(flight.asked_by);
+  if (asked == sessions_.end()) return;
+  for (SessionDataset& its : asked->second.datasets) {
+    if (its.dataset != flight.dataset) continue;
+    if (of_credentials(code)) its.refused_until = context_.clock.now() + limits::kRememberFailure;
+    for (const auto& [number, session] : sessions_) {
+      const bool same = std::ranges::any_of(session.datasets, [&](const SessionDataset& open) {
+        return open.manifest == its.manifest && open.origin->url() == its.origin->url();
+      });
+      if (same && !of_credentials(code)) flight.refused_to.insert(number);
+    }
+  }
 }
 
 bool Control::submit(const Sha256& hash, Flight& flight) {
-  SessionDataset* const source = flight.dataset == nullptr ? nullptr : source_for(*flight.dataset);
-  if (source == nullptr) {
+  auto way = any_way_for(hash, flight, false);
+  if (!way) way = any_way_for(hash, flight, true);
+  if (!way) {
     fail(flights_.find(hash),
-         error(Code::kUnavailable, "no session has the dataset open any more"));
+         error(Code::kUnavailable, "no session that wants the item is there any more"));
     return false;
   }
+  flight.asked_by = way->session;
+  flight.dataset = way->open->dataset;
+  flight.item = way->item;
+  const SessionDataset* const source = way->open;
   const Item item = source->manifest->item(flight.item);
   const ObjectRef object = source->manifest->object(item.object);
   FetchTask task;
@@ -250,8 +307,11 @@ void Control::fetched(const Fetched& fetched, const Result<StoredAt>& result) {
 void Control::not_stored(Flights::iterator found, const Error& error) {
   const Instant now = context_.clock.now();
   const bool transient = error.code == Code::kNoSpace || error.code == Code::kCancelled;
-  if (!transient && (check_directory(now) || now - recreated_ < std::chrono::seconds(1))) {
-    // It was written into a directory that was being removed.
+  // Somebody asked for it after it was given up, or it was written into a directory that was being
+  // removed.
+  const bool asked = error.code == Code::kCancelled && found->second.directed;
+  if (asked ||
+      (!transient && (check_directory(now) || now - recreated_ < std::chrono::seconds(1)))) {
     queue_.push_front(entry_of(found->first, found->second));
     return;
   }
@@ -284,10 +344,8 @@ void Control::fail(Flights::iterator found, const Error& error) {
     log(context_.log, LogLevel::kDebug, "dataset {}: {}", flight.dataset->public_id(),
         error.message);
   }
-  if (lasting(error.code) && failures_.size() < limits::kRememberedFailures) {
-    failures_[hash] = {error, context_.clock.now() + limits::kRememberFailure};
-  }
   if (retry(hash, flight, error)) return;
+  remember(hash, flight, error);
   answer(flight, failed(error));
   for (auto& [root, dataset] : datasets_) {
     for (const ItemId id : dataset->entries(hash)) dataset->plan().failed(id);
@@ -302,16 +360,15 @@ void Control::fail(Flights::iterator found, const Error& error) {
 bool Control::retry(const Sha256& hash, Flight& flight, const Error& error) {
   if (flight.dataset == nullptr || error.code == Code::kCancelled) return false;
   const Instant now = context_.clock.now();
-  if (of_credentials(error.code)) {
-    // Another session may have better credentials: those who wait need not hear of these.
-    if (SessionDataset* source = source_for(*flight.dataset)) {
-      source->refused_until = now + limits::kRememberFailure;
-    }
-    const SessionDataset* next = source_for(*flight.dataset);
-    if (next != nullptr && next->refused_until <= now) {
+  // Another session may have better credentials, or a sound copy: those who wait need not hear of
+  // this.
+  if (lasting(error.code)) {
+    note_refusal(flight, error.code);
+    if (any_way_for(hash, flight, false)) {
       queue_.push_back(entry_of(hash, flight));
       return true;
     }
+    flight.refused_to.clear();
   }
   const bool may_pass = !lasting(error.code) || of_credentials(error.code);
   if (!flight.staged || !may_pass || ++flight.attempts >= limits::kStagingAttempts) return false;

@@ -150,6 +150,36 @@ Status Control::make_room(Bytes length) {
                format_bytes(now.allocated), format_bytes(now.limit));
 }
 
+// In a cache of a few steps all room may be held by what is staged ahead, of which nobody takes any
+// before the step that lacks this item is complete. And what is itself only staged ahead must not
+// sit in a thread that somebody's fetch waits for.
+Status Control::make_room_for(const Sha256& hash, Bytes length) {
+  Status room = make_room(length);
+  const auto flight = flights_.find(hash);
+  if (room || flight == flights_.end()) return room;
+  if (flight->second.directed) {
+    while (!room && evict_staged()) room = make_room(length);
+  } else if (flight->second.staged) {
+    return error(Code::kCancelled, "staged ahead, and there is no room for that");
+  }
+  return room;
+}
+
+// The segment of which the least is held: it costs least to read again. One of which nothing is may
+// have what is about to be published.
+bool Control::evict_staged() {
+  std::optional<SegmentId> victim;
+  std::uint32_t least = 0;
+  for (const SegmentInfo& segment : context_.store.segments()) {
+    if (segment.lane.pinned || segment.open || moving_.contains(segment.id)) continue;
+    const auto held = holds_.find(segment.id);
+    if (held == holds_.end() || held->second == 0) continue;
+    if (!victim || held->second < least) victim = segment.id, least = held->second;
+  }
+  if (victim) evict_segment(*victim);
+  return victim.has_value();
+}
+
 EvictReply Control::evict(const std::string& public_id) {
   EvictReply reply;
   const DatasetState* named = dataset_named(public_id);

@@ -135,7 +135,7 @@ void Control::stage(DatasetState& dataset, const Order& order) {
   const Sha256 hash = dataset.content(order.item);
   if (!order.fetch) return dataset.hold(order.item, holds_);
   if (const auto at = stored(dataset, order.item)) return publish(hash, *at);
-  if (remembered(hash) != nullptr || too_large(dataset.item(order.item))) {
+  if (remembered(hash, dataset) != nullptr || too_large(dataset.item(order.item))) {
     return dataset.plan().failed(order.item);
   }
   const bool known = flights_.contains(hash);

@@ -124,6 +124,16 @@ Json dataset_json(DatasetState& dataset, const OriginStats& requests) {
           {"jobs", std::move(jobs)}};
 }
 
+// What `quiver plan` divides a cache of another size by.
+Json demand_json(const DatasetDemand& demand, double weight) {
+  Json out{{"need", demand.need.value},
+           {"window", demand.window.value},
+           {"link", demand.link},
+           {"weight", weight}};
+  if (demand.limit != kNoLimit) out["limit"] = demand.limit.value;
+  return out;
+}
+
 }  // namespace
 
 bool Control::claimed(const Sha256& hash) const {
@@ -150,12 +160,33 @@ OriginStats Control::requests_of(const DatasetState& dataset) const {
   return sum;
 }
 
+// Of the datasets in use, with the windows that they would have in a cache with room for them.
+std::map<const DatasetState*, DatasetDemand> Control::demands() const {
+  const Standing now = standing();
+  std::map<std::size_t, double> users;
+  for (const DatasetDemand& demand : now.demands.datasets) users[demand.link] += 1;
+  std::map<const DatasetState*, DatasetDemand> out;
+  for (std::size_t d = 0; d < now.datasets.size(); ++d) {
+    const DatasetState& dataset = *now.datasets[d];
+    DatasetDemand demand = now.demands.datasets[d];
+    const double link = dataset.link_rate / users[demand.link];
+    demand.window = std::max(demand.window, window_of(dataset, demand.need, Bytes(0), link).window);
+    out.emplace(&dataset, demand);
+  }
+  return out;
+}
+
 std::string Control::status_json(const ServerFigures& figures) const {
   const StoreStats store = context_.store.stats();
   const std::string reason = trouble();
   Json datasets = Json::array();
+  const auto demands = this->demands();
   for (const auto& [root, dataset] : datasets_) {
     datasets.push_back(dataset_json(*dataset, requests_of(*dataset)));
+    const auto demand = demands.find(dataset.get());
+    if (demand == demands.end()) continue;
+    const ShareRule rule = share_rule_of(context_.settings.shares, dataset->public_id());
+    datasets.back()["demand"] = demand_json(demand->second, rule.weight);
   }
   // What lies on disk for datasets that nobody has opened yet.
   std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> others;
@@ -180,6 +211,7 @@ std::string Control::status_json(const ServerFigures& figures) const {
       {"disk",
        {{"limit", context_.disk_limit.value},
         {"limit_now", store.limit.value},
+        {"shared", shared_budget().value},
         {"allocated", store.allocated.value},
         {"items", store.items},
         {"segments", store.segments},

@@ -14,10 +14,11 @@ inline constexpr Duration kLookBusy = std::chrono::milliseconds(10);  // at boar
 inline constexpr Duration kLookIdle = std::chrono::seconds(1);        // when everything is here
 // A job that has taken nothing for so long, and for thrice what is usual with it, stands still.
 inline constexpr Duration kStandsStill = std::chrono::seconds(1);
-inline constexpr Duration kEvictionWait = std::chrono::seconds(10);   // of who asked for one
+inline constexpr Duration kEvictionWait = std::chrono::seconds(10);  // of who asked for one
 inline constexpr Duration kEvictEvery = std::chrono::milliseconds(20);
 inline constexpr Duration kRoomPause = std::chrono::milliseconds(20);  // of a fetch without room
 inline constexpr int kRoomTries = 100;
+inline constexpr int kUrgentAfter = 5;  // tries of what somebody waits for
 inline constexpr int kMoveTries = 4;
 inline constexpr Duration kSocketLook = std::chrono::seconds(1);
 inline constexpr Duration kKeepUnused = std::chrono::seconds(60);  // a dataset without a session

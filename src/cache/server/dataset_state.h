@@ -143,6 +143,7 @@ class DatasetState {
   std::string link;                   // over which it comes, as link_of() names it
   double link_rate = 0;               // bytes/s that this gives; 0: not known
   std::string share_reason;           // why it has the share that it has, as one sentence
+  bool small_share_told = false;      // that its share holds hardly a step
   std::uint64_t link_mark = 0;        // counters.origin_bytes a second ago
   std::uint32_t rescan = UINT32_MAX;  // items from here on are looked up in the store again
   struct Warm {

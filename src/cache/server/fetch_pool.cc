@@ -115,9 +115,15 @@ Result<StoredAt> FetchPool::keep(const FetchTask& task, const VerifiedItem& item
   for (int tries = 0;; ++tries) {
     auto stored = store_.append(lane, item, segment_limit);
     if (stored || stored.error().code != Code::kNoSpace) return stored;
-    const Status room = events_.ask(
-        [length = task.length](Control& control) -> Status { return control.make_room(length); });
-    if (!room && (tries >= limits::kRoomTries || stop.stop_requested())) return room.error();
+    const bool urgent = tries >= limits::kUrgentAfter;
+    const Status room =
+        events_.ask([length = task.length, hash = task.hash, urgent](Control& control) -> Status {
+          return urgent ? control.make_room_for(hash, length) : control.make_room(length);
+        });
+    const bool given_up = !room && room.error().code == Code::kCancelled;
+    if (!room && (given_up || tries >= limits::kRoomTries || stop.stop_requested())) {
+      return room.error();
+    }
     if (room && tries >= 2 * limits::kRoomTries) return stored;
     if (!room) std::this_thread::sleep_for(limits::kRoomPause);
   }

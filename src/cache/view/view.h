@@ -66,7 +66,7 @@ class ViewWriter {
   std::uint64_t head() const;              // the next place
   void retire_until(std::uint64_t place);  // places below it are outside the window
   std::uint64_t tail() const;
-  void beat(Instant now);  // the heartbeat: steady-clock nanoseconds, same on a machine
+  void beat(Instant now);  // the heartbeat: what tells of life is that it moves
   void set_counters(const ViewCounters& counters);
   void notify();  // wakes readers that wait for a change
 
