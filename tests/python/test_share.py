@@ -43,8 +43,10 @@ def dataset() -> dict[str, Any]:
     return said
 
 
-@pytest.mark.parametrize("modes", [("substitute",) * 3, ("strict", "substitute", "substitute")])
-def test_three_jobs_read_each_item_once_an_epoch(shared: str, modes: tuple[str, ...]) -> None:
+# Of what one job reads alone. Until it leads for good, which takes seconds, a strict one reads for itself.
+@pytest.mark.parametrize(("first", "most"), [("substitute", 1.25), ("strict", 1.75)])
+def test_three_jobs_share_each_read(shared: str, first: str, most: float) -> None:
+    modes = (first, "substitute", "substitute")
     data = qt.Dataset(shared, digest)
     loaders = [qt.DataLoader(data, 2, True, seed=i, mode=m, collate_fn=as_list) for i, m in enumerate(modes)]
 
@@ -59,4 +61,4 @@ def test_three_jobs_read_each_item_once_an_epoch(shared: str, modes: tuple[str, 
     missing = now["bytes"] - now["pinned_bytes"]
     least = now["bytes"] + (EPOCHS - 1) * missing
     assert 0 < missing < now["bytes"]
-    assert least <= now["origin_bytes"] <= 1.25 * least
+    assert least <= now["origin_bytes"] <= most * least
