@@ -124,8 +124,8 @@ std::string called(const Json& job) {
   return name;
 }
 
-// Why a rank is as fast as it is.
-Json why_job(const Json& job, std::size_t jobs_of_dataset) {
+// Why a rank is as fast as it is. `missing`: what of its dataset is not to stay in the cache.
+Json why_job(const Json& job, std::size_t jobs_of_dataset, Bytes missing) {
   Json why = Json::array();
   const double link = real(job, "waiting_link"), decode = real(job, "waiting_decode");
   const double could = real(job, "could_per_s");
@@ -150,10 +150,12 @@ Json why_job(const Json& job, std::size_t jobs_of_dataset) {
   }
   const bool leads = job.value("leads", false);
   if (leads && jobs_of_dataset > 1) why.push_back("leads: what is fetched follows its order");
-  if (job.value("strict", false) && !leads && jobs_of_dataset > 1) {
+  const bool rides = !leads && jobs_of_dataset > 1;
+  if (job.value("strict", false) && rides && missing.value > 0) {
     why.push_back(
-        "has a strict order and does not lead: what others fetch comes too early or too late for "
-        "it, so that the origin is read for it alone");
+        fmt::format("has a strict order and does not lead: what others fetch comes too early or "
+                    "too late for it, so that up to {} an epoch are read for it alone",
+                    format_bytes(missing)));
   }
   if (const double direct = real(job["kinds"], "direct"); direct >= 0.01) {
     why.push_back(fmt::format("reads {} past the cache, from the origin itself", percent(direct)));
@@ -252,7 +254,9 @@ Json top_of(const Json& status) {
     for (const Json& rank : dataset["jobs"]) numbers.insert(whole(rank, "job"));
     for (const Json& rank : dataset["jobs"]) {
       Json job = job_of(dataset, rank);
-      job["why"] = why_job(job, numbers.size());
+      const Bytes pinned(whole(dataset, "pinned_bytes"));
+      const Bytes bytes(whole(dataset, "bytes"));
+      job["why"] = why_job(job, numbers.size(), bytes - std::min(pinned, bytes));
       jobs.push_back(std::move(job));
     }
   }

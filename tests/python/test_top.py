@@ -172,6 +172,26 @@ def test_top_as_json_is_one_object_a_second(running: Any) -> None:
     assert {object_["jobs"][0]["dataset"] for object_ in seen} == {once["datasets"][0]["id"]}
 
 
+@pytest.fixture
+def half(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of half of the dataset."""
+    monkeypatch.setenv("QUIVER_DISK_LIMIT", str(ITEMS * 4096 // 2))
+
+
+def test_top_says_what_one_more_strict_job_costs(half: None, running: Any, folder: str) -> None:
+    strict = qt.DataLoader(qt.Dataset(folder), BATCH, True, mode="strict", num_workers=0, seed=2)
+    one = next(iter(strict))
+    assert len(one) == BATCH
+
+    def said() -> bool:
+        next(running)
+        rows = json.loads(quiver("top", "--json", "--once"))["jobs"]
+        costs = r"up to [\d.]+ MB an epoch are read for it alone"
+        return any(re.search(costs, " ".join(row["why"])) for row in rows)
+
+    wait_until(said)
+
+
 def read_for(fd: int, seconds: float) -> bytes:
     read, until = b"", time.monotonic() + seconds
     while time.monotonic() < until:
