@@ -163,8 +163,8 @@ def test_a_running_job_takes_what_its_plan_says(folder: str, monkeypatch: pytest
     assert loader.report()["waited_link_s"] > 0.5
     now, larger = plan("--running", "--cache", "64MB")["plans"]
     assert (now["now"], now["cache"], larger["now"], larger["cache"]) == (True, 3e6, False, 64e6)
-    assert now["jobs"][0]["epoch_s"] == pytest.approx(sum(seconds) / 2, rel=0.15)
-    assert now["jobs"][0]["first_epoch_s"] == pytest.approx(ITEMS * LENGTH / 1.2e6, rel=0.15)
+    assert now["jobs"][0]["epoch_s"] == pytest.approx(sum(seconds) / 2, rel=0.25)
+    assert now["jobs"][0]["first_epoch_s"] == pytest.approx(ITEMS * LENGTH / 1.2e6, rel=0.25)
     assert now["datasets"][0]["share_reason"].startswith("bound by the link: fed at ")
     assert larger["jobs"][0]["epoch_s"] == pytest.approx(COMPUTE * ITEMS / BATCH, rel=0.15)
     # As the model has it for the same figures, written down.

@@ -86,10 +86,10 @@ def test_the_pace_does_not_depend_on_the_link(
     assert told["steps"] >= 12
     wait_until(lambda: status()["datasets"][0]["items_here"] == ITEMS)
     real = run_epoch(loader, compute)
-    assert real > 1.2 * bound_by_the_link
-    assert told["items_per_s"] == pytest.approx(real, rel=0.1)
+    assert real > 1.5 * bound_by_the_link
+    assert told["items_per_s"] == pytest.approx(real, rel=0.2)
     time.sleep(1.2)
-    assert jobs()[0]["pace"]["items_per_s"] == pytest.approx(real, rel=0.1)
+    assert jobs()[0]["pace"]["items_per_s"] == pytest.approx(real, rel=0.2)
 
 
 def test_without_compute_the_pace_is_large(folder: str) -> None:
