@@ -350,7 +350,7 @@ class Feed:
 
     def issue(self) -> int | None: ...
 
-    def delivered(self, ticket: int, skipped: int, waited: float, decoding: float, since_decoded: float, workers: int) -> None:
+    def delivered(self, ticket: int, skipped: int, waited: float = 0.0, decoding: float = 0.0, since_decoded: float = 0.0, workers: int = 0) -> None:
         """Times in seconds; workers decode beside the loop."""
 
     @property

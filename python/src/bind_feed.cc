@@ -149,8 +149,8 @@ void bind_feed(nb::module_& m) {
                           .since_decoded = seconds(since_decoded),
                           .workers = workers});
           },
-          nb::arg("ticket"), nb::arg("skipped"), nb::arg("waited"), nb::arg("decoding"),
-          nb::arg("since_decoded"), nb::arg("workers"),
+          nb::arg("ticket"), nb::arg("skipped"), nb::arg("waited") = 0.0, nb::arg("decoding") = 0.0,
+          nb::arg("since_decoded") = 0.0, nb::arg("workers") = 0,
           "Times in seconds; workers decode beside the loop.")
       .def_prop_ro("epoch", [](const PyFeed& s) { return s->epoch(); })
       .def(
