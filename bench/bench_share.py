@@ -7,17 +7,14 @@ max(compute, (1-p)D/b) of a job that has the link for itself.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from crowd import Crowd, Job, Setup
 from figures import Figure, say
-from lab import clipart
 from limited import Bench, even_objects, open_bench, pinned_share
 
 RATE = 5_000_000  # bytes/s on the wire
-PART = 2  # one object of so many is in the dataset
 # On this link as many requests as a real one needs would have several steps' bytes on their way, and
 # each would take as long as all of them.
 IN_FLIGHT = {"QUIVER_FETCH_CONCURRENCY": "4"}
@@ -181,11 +178,7 @@ def company(bench: Bench) -> Iterator[Figure]:
 
 
 def figures() -> Iterator[Figure]:
-    some = itertools.islice(clipart.objects(distinct=True), 0, None, PART)
-    for objects, parts in (
-        (some, (together, crowds, speeds, joiners)),
-        (even_objects(5000 // PART), (bubble, company)),
-    ):
+    for objects, parts in ((None, (together, crowds, speeds, joiners)), (even_objects(), (bubble, company))):
         with open_bench(RATE, objects) as bench:
             for part in parts:
                 say(f"  {part.__doc__}")

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from limited import Bench
+from limited import BATCH, Bench
 from local import QUIVER
-
-BATCH = 2
 
 # Says "ready" when it has its loader, begins at a line on its standard input, and then prints one
 # JSON object an epoch.
