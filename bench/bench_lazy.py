@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from figures import Figure, median_ratio, say
 from limited import Bench, open_bench
 
-RATE = 5_000_000  # bytes/s on the wire
+RATE = 8_000_000  # bytes/s on the wire
 SHARE = 0.25
 PAIRS = 3
 

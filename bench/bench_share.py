@@ -7,35 +7,38 @@ max(compute, (1-p)D/b) of a job that has the link for itself.
 from __future__ import annotations
 
 import contextlib
+import functools
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from crowd import Crowd, Job, Setup
 from figures import Figure, say
+from lab.reference import LinkRate
 from limited import Bench, even_objects, open_bench, pinned_share
 
-RATE = 5_000_000  # bytes/s on the wire
-# On this link as many requests as a real one needs would have several steps' bytes on their way, and
-# each would take as long as all of them.
-IN_FLIGHT = {"QUIVER_FETCH_CONCURRENCY": "4"}
-STEADY = 4  # epochs after the one that fills the cache
+RATE = 10_000_000  # bytes/s on the wire
+# Where waits of single steps are looked at, a step is of so many samples that the requests on their
+# way are a part of it, as on a real link, and that what the machine does besides is none.
+STEP, STEP_WINDOW = 32, "5%"
+STEADY = 3  # epochs after the one that fills the cache
+
+
+@functools.cache
+def link_rate(bench: Bench) -> LinkRate:
+    return bench.rate()
 
 
 @contextlib.contextmanager
-def crowd(
-    bench: Bench, share: float, window: str = "3%", settings: Mapping[str, str] | None = None
-) -> Iterator[tuple[Crowd, dict[str, str]]]:
-    with bench.daemon(share, window) as environment:
-        environment |= settings or {}
-        with Crowd(bench, environment) as jobs:
-            yield jobs, environment
+def crowd(bench: Bench, share: float, window: str = "3%") -> Iterator[tuple[Crowd, dict[str, str]]]:
+    with bench.daemon(share, window) as environment, Crowd(bench, environment) as jobs:
+        yield jobs, environment
 
 
 class Limits:
     """What a job alone can reach, for a pinned part of the data and a compute time per item."""
 
     def __init__(self, bench: Bench, environment: dict[str, str]) -> None:
-        rate = bench.rate()
+        rate = link_rate(bench)
         self._wire = rate.wire_per_payload
         self.pinned = pinned_share(environment)
         self.missing_bytes = (1 - self.pinned.of_bytes) * bench.total
@@ -48,7 +51,7 @@ class Limits:
 
 def link_seconds(bench: Bench, share: float) -> float:
     """About what an epoch's misses take: computes are scaled by it."""
-    return (1 - share) * bench.total / bench.rate().payload_per_second
+    return (1 - share) * bench.total / link_rate(bench).payload_per_second
 
 
 def per_epoch(job: Job, first: int, last: int) -> tuple[float, float, float]:
@@ -59,15 +62,16 @@ def per_epoch(job: Job, first: int, last: int) -> tuple[float, float, float]:
 
 def together(bench: Bench) -> Iterator[Figure]:
     """E1: three jobs at full speed, with and without a cache."""
+    nobody = {**bench.environment(0, "0"), "QUIVER": "off"}
+    with Crowd(bench, nobody) as jobs:
+        bare = jobs.run([Setup(seed=i, epochs=1) for i in range(3)])
+    reference = statistics.median(job.ends[0].at - job.began for job in bare)
     for share in (0.10, 0.25, 0.50):
         case = f"{share * 100:.0f}"
         with crowd(bench, share) as (jobs, environment):
             all_jobs = jobs.run([Setup(seed=i, epochs=1 + STEADY) for i in range(3)])
             limits = Limits(bench, environment)
-        with Crowd(bench, {**environment, "QUIVER": "off"}) as jobs:
-            bare = jobs.run([Setup(seed=i, epochs=1) for i in range(3)])
         ours = statistics.median(per_epoch(job, 1, 1 + STEADY)[0] for job in all_jobs)
-        reference = statistics.median(job.ends[0].at - job.began for job in bare)
         ideal = 3 / (1 - limits.pinned.of_bytes)
         yield Figure(
             f"share.speedup.{case}", reference / ours / ideal, reference / ours, ideal, "x", ">= 0.95"
@@ -99,8 +103,8 @@ def crowds(bench: Bench) -> Iterator[Figure]:
 
 def bubble(bench: Bench) -> Iterator[Figure]:
     """Waits of the steps at both ends of an epoch: one job that only the link holds back."""
-    with crowd(bench, 0.2, settings=IN_FLIGHT) as (jobs, _):
-        ends = jobs.run([Setup(seed=1, epochs=2 + STEADY)])[0].ends[2:]
+    with crowd(bench, 0.2, STEP_WINDOW) as (jobs, _):
+        ends = jobs.run([Setup(seed=1, epochs=2 + STEADY, batch=STEP)])[0].ends[2:]
     worst = max(end.longest_turn for end in ends)
     step = statistics.median(end.step for end in ends)
     yield Figure("share.bubble", worst / step, worst, step, "s", "<= 2")
@@ -135,7 +139,7 @@ def joiners(bench: Bench) -> Iterator[Figure]:
             alone = 1.25 * whole if compute else whole
             with crowd(bench, 0.2) as (jobs, environment):
                 setups = [
-                    Setup(seed=1, epochs=7, compute=compute),
+                    Setup(seed=1, epochs=6, compute=compute),
                     Setup(seed=2, epochs=3, compute=compute, after_epochs=2, delay=phase * alone),
                 ]
                 first, joiner = jobs.run(setups)
@@ -154,15 +158,15 @@ def joiners(bench: Bench) -> Iterator[Figure]:
 
 def company(bench: Bench) -> Iterator[Figure]:
     """One of three jobs is strict, stands still for 20 s, or is killed while it leads."""
-    compute = 1.25 * link_seconds(bench, 0.18) / len(bench.keys)
+    compute = 1.25 * link_seconds(bench, 0.15) / len(bench.keys)
     setups: dict[str, Sequence[Setup]] = {
-        "strict": [Setup(seed=0, epochs=6, compute=compute, mode="strict")],
-        "suspended": [Setup(seed=0, epochs=6, compute=compute, suspend=20)],
-        "killed": [Setup(seed=0, epochs=6, compute=compute * 0.9, kill=True)],
+        "strict": [Setup(seed=0, epochs=6, compute=compute, batch=STEP, mode="strict")],
+        "suspended": [Setup(seed=0, epochs=6, compute=compute, batch=STEP, suspend=20)],
+        "killed": [Setup(seed=0, epochs=6, compute=compute * 0.9, batch=STEP, kill=True)],
     }
     for kind, special in setups.items():
-        with crowd(bench, 0.2, settings=IN_FLIGHT) as (jobs, environment):
-            others = [Setup(seed=i, epochs=6, compute=compute) for i in (1, 2)]
+        with crowd(bench, 0.2, STEP_WINDOW) as (jobs, environment):
+            others = [Setup(seed=i, epochs=6, compute=compute, batch=STEP) for i in (1, 2)]
             all_jobs = jobs.run([*special, *others])
             limits = Limits(bench, environment)
         _, wire, _ = per_epoch(all_jobs[1], 1, 6)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from limited import BATCH, Bench
+from limited import Bench
 from local import QUIVER
+
+BATCH = 16  # samples a step
 
 # Says "ready" when it has its loader, begins at a line on its standard input, and then prints one
 # JSON object an epoch.
@@ -49,6 +51,7 @@ class Setup:
     seed: int
     epochs: int
     compute: float = 0.0  # seconds an item
+    batch: int = BATCH
     mode: str = "substitute"
     after_epochs: int = 0  # begins when the first job has done so many, and
     delay: float = 0.0  # so many seconds later
@@ -114,7 +117,7 @@ class Crowd:
 
     def _open(self, setup: Setup) -> subprocess.Popen[str]:
         url = f"{self._bench.world.bucket.url}/data"
-        arguments = (url, setup.epochs, setup.compute, BATCH, setup.seed, setup.mode)
+        arguments = (url, setup.epochs, setup.compute, setup.batch, setup.seed, setup.mode)
         process = subprocess.Popen(
             [sys.executable, "-c", JOB, *map(str, arguments)],
             env=self._environment,

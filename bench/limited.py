@@ -43,7 +43,7 @@ for epoch in range(epochs):
 """
 
 
-@dataclass
+@dataclass(eq=False)
 class Bench:
     world: World
     keys: list[str]

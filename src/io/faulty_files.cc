@@ -22,11 +22,16 @@ void FaultyFiles::clear() {
   state_.with([](State& s) {
     s.rules.clear();
     s.capacity.reset();
+    s.space.reset();
   });
 }
 
 void FaultyFiles::set_capacity(std::optional<Bytes> more) {
   state_.with([&](State& s) { s.capacity = more ? std::optional(more->value) : std::nullopt; });
+}
+
+void FaultyFiles::set_space(DiskSpace space) {
+  state_.with([&](State& s) { s.space = space; });
 }
 
 std::uint64_t FaultyFiles::calls(FileOp op) const {
@@ -149,7 +154,8 @@ Status FaultyFiles::remove(const std::string& path) {
 
 Result<DiskSpace> FaultyFiles::space(const std::string& path) {
   if (const auto f = hit(FileOp::kSpace, path)) return injected_error(f->errno_value);
-  return files_.space(path);
+  const auto said = state_.with([](const State& s) { return s.space; });
+  return said ? *said : files_.space(path);
 }
 
 }  // namespace quiver::io

@@ -50,10 +50,11 @@ class FaultyFiles final : public Files {
   explicit FaultyFiles(Files& files) : files_(files) {}
 
   void add(FileFault fault);
-  void clear();  // all faults and the capacity
+  void clear();  // all faults, the capacity and the space
   // From now on at most this many bytes more are written, by all calls together; then ENOSPC, after
   // what still fits has been put down, as a disk does. Nothing is given back by removal.
   void set_capacity(std::optional<Bytes> more);
+  void set_space(DiskSpace space);  // what every disk is said to have from now on
   std::uint64_t calls(FileOp op) const;  // since it was made, those that failed included
   std::uint64_t injected() const;        // how many calls a fault or the capacity has hit
 
@@ -80,6 +81,7 @@ class FaultyFiles final : public Files {
     std::map<int, std::string> paths;  // of open descriptors; a number reused is overwritten
     std::map<FileOp, std::uint64_t> calls;
     std::optional<std::uint64_t> capacity;
+    std::optional<DiskSpace> space;
     std::uint64_t injected = 0;
   };
 

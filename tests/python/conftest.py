@@ -126,6 +126,16 @@ def upload(server: Bucket) -> Callable[[str, dict[str, bytes]], str]:
     return put
 
 
+def undisturbed(trial: Callable[[], None], tries: int = 3) -> None:
+    """For trials that take times: others may disturb one of them, not all."""
+    for left in reversed(range(tries)):
+        try:
+            return trial()
+        except AssertionError:
+            if left == 0:
+                raise
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import quiver_cache.torch as qt
-from conftest import wait_until
+from conftest import undisturbed, wait_until
 from quiver_cache._programs import find_program
 
 QUIVER = find_program("quiver")
@@ -159,14 +159,21 @@ def test_a_running_job_takes_what_its_plan_says(folder: str, monkeypatch: pytest
     monkeypatch.setenv("QUIVER_SHARES", f"{dataset_id(folder)[:12]} weight=3 limit=20MB")
     loader = qt.DataLoader(qt.Dataset(folder), BATCH, True, num_workers=0, seed=1)
     run_epoch(loader)
-    seconds = [run_epoch(loader) for _ in range(2)]
-    assert loader.report()["waited_link_s"] > 0.5
-    now, larger = plan("--running", "--cache", "64MB")["plans"]
+    plans: list[Any] = []
+
+    def trial() -> None:
+        seconds = [run_epoch(loader) for _ in range(2)]
+        assert loader.report()["waited_link_s"] > 0.5
+        plans[:] = plan("--running", "--cache", "64MB")["plans"]
+        now, larger = plans
+        assert now["jobs"][0]["epoch_s"] == pytest.approx(sum(seconds) / 2, rel=0.15)
+        assert now["jobs"][0]["first_epoch_s"] == pytest.approx(ITEMS * LENGTH / 1.2e6, rel=0.15)
+        assert larger["jobs"][0]["epoch_s"] == pytest.approx(COMPUTE * ITEMS / BATCH, rel=0.15)
+
+    undisturbed(trial)
+    now, larger = plans
     assert (now["now"], now["cache"], larger["now"], larger["cache"]) == (True, 3e6, False, 64e6)
-    assert now["jobs"][0]["epoch_s"] == pytest.approx(sum(seconds) / 2, rel=0.25)
-    assert now["jobs"][0]["first_epoch_s"] == pytest.approx(ITEMS * LENGTH / 1.2e6, rel=0.25)
     assert now["datasets"][0]["share_reason"].startswith("bound by the link: fed at ")
-    assert larger["jobs"][0]["epoch_s"] == pytest.approx(COMPUTE * ITEMS / BATCH, rel=0.15)
     # As the model has it for the same figures, written down.
     (same,) = plan("--bytes", ITEMS * LENGTH, "--link", "1200kB/s", "--cache", "64MB")["plans"]
     assert larger["datasets"][0]["cached_part"] == same["datasets"][0]["cached_part"] == 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import quiver_cache.torch as qt
-from conftest import wait_until
+from conftest import undisturbed, wait_until
 from quiver_cache._programs import find_program
 
 ITEMS, BATCH = 1200, 20
@@ -78,18 +78,23 @@ def test_the_pace_does_not_depend_on_the_link(
     folder: str, monkeypatch: pytest.MonkeyPatch, workers: int, compute: float, decode: Any
 ) -> None:
     monkeypatch.setenv("QUIVER_RATE_LIMIT", "1200kB/s")
-    loader = qt.DataLoader(qt.Dataset(folder, decode), BATCH, True, num_workers=workers, seed=1)
-    bound_by_the_link = run_epoch(loader, compute)
-    assert loader.report()["waited_link_s"] > 0.5
-    time.sleep(1.2)
-    told = jobs()[0]["pace"]
-    assert told["steps"] >= 12
-    wait_until(lambda: status()["datasets"][0]["items_here"] == ITEMS)
-    real = run_epoch(loader, compute)
-    assert real > 1.5 * bound_by_the_link
-    assert told["items_per_s"] == pytest.approx(real, rel=0.2)
-    time.sleep(1.2)
-    assert jobs()[0]["pace"]["items_per_s"] == pytest.approx(real, rel=0.2)
+
+    def trial() -> None:
+        quiver("evict", "--all")
+        loader = qt.DataLoader(qt.Dataset(folder, decode), BATCH, True, num_workers=workers, seed=1)
+        bound_by_the_link = run_epoch(loader, compute)
+        assert loader.report()["waited_link_s"] > 0.5
+        time.sleep(1.2)
+        told = jobs()[-1]["pace"]
+        assert told["steps"] >= 12
+        wait_until(lambda: status()["datasets"][0]["items_here"] == ITEMS)
+        real = run_epoch(loader, compute)
+        assert real > 1.5 * bound_by_the_link
+        assert told["items_per_s"] == pytest.approx(real, rel=0.1)
+        time.sleep(1.2)
+        assert jobs()[-1]["pace"]["items_per_s"] == pytest.approx(real, rel=0.1)
+
+    undisturbed(trial)
 
 
 def test_without_compute_the_pace_is_large(folder: str) -> None:

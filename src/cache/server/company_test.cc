@@ -244,6 +244,25 @@ TEST_F(Company, WhoClaimsARootWithoutItsManifestGetsNoByte) {
   EXPECT_EQ(dataset_of(owner)["jobs"].size(), 0u);
 }
 
+TEST_F(Company, AnErrorNamesNoPlaceThatItsReaderDoesNotKnow) {
+  const TestData mine(folder + "/mine", 4, 1000), theirs(folder + "/theirs", 4, 1000);
+  ASSERT_EQ(mine.root, theirs.root);
+  start();
+  RawClient me(socket()), they(socket());
+  ASSERT_TRUE(me.open(mine));
+  ASSERT_TRUE(they.open(theirs));
+  std::filesystem::remove(folder + "/mine/item3");
+  std::filesystem::remove(folder + "/theirs/item3");
+  for (RawClient* const one : {&me, &they}) {
+    const auto reply = one->fetch({3});
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->results[0].code, static_cast<std::uint16_t>(Code::kNotFound));
+    const char* const other = one == &me ? "/theirs" : "/mine";
+    EXPECT_EQ(reply->results[0].message.find(other), std::string::npos)
+        << reply->results[0].message;
+  }
+}
+
 TEST_F(Company, AShareThatChangesWhileSegmentsAreEvictedSlowlyCostsNoItem) {
   const TestData data(folder + "/data", 60, 20'000, 7), other(folder + "/other", 60, 20'000, 8);
   settings.disk_limit.size = Bytes(1'300'000);
@@ -273,24 +292,13 @@ TEST_F(Company, AShareThatChangesWhileSegmentsAreEvictedSlowlyCostsNoItem) {
 // The daemon has a clock of its own, as one in another container may have.
 class Leaps : public Company {
  protected:
-  void start_with_its_own_clock() {
-    DaemonOptions options;
-    options.settings = settings;
-    options.cache_directory = cache();
-    options.socket_path = socket();
-    options.uid = ::getuid();
-    options.boot_id = boot_id;
-    daemon = Daemon::start(options, {faulty, *http, daemon_clock, sink}).value();
-    thread = std::jthread(
-        [this](std::stop_token stop) { EXPECT_TRUE(daemon->run_until_stopped(stop)); });
-  }
   LeapingClock daemon_clock;
 };
 
 TEST_F(Leaps, OfClocksStopNobodyAndNobodyIsTakenForDeadForLong) {
   const TestData data(folder + "/data", 60, 20'000);
   settings.disk_limit.size = Bytes(900'000);
-  start_with_its_own_clock();
+  start(daemon_clock);
   const auto job = job_over(data);
   EXPECT_TRUE(job->run_epoch());
   std::atomic<int> leaps = 0;

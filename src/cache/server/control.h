@@ -111,6 +111,7 @@ class Control {
   };
   struct Failure {
     Sha256 dataset;  // its root: other datasets have other ways to the same content
+    std::string place;
     Error error;
     Instant until{};
   };
@@ -145,10 +146,10 @@ class Control {
   void not_stored(Flights::iterator flight, const Error& error);
   bool retry(const Sha256& hash, Flight& flight, const Error& error);
   void remember(const Sha256& hash, const Flight& flight, const Error& error);
-  void answer(Flight& flight, const FetchResult& result);
+  void answer(Flight& flight, const Error& error);
   void wake_delayed(Instant now);
   // Of this dataset; of any without one.
-  const Error* remembered(const Sha256& hash, const DatasetState& dataset) const;
+  const Failure* remembered(const Sha256& hash, const DatasetState& dataset) const;
   std::optional<Error> too_large(const Item& item) const;
   Bytes fetch_memory() const { return context_.settings.memory_limit / limits::kFetchMemoryPart; }
 

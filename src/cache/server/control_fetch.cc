@@ -27,6 +27,18 @@ bool of_credentials(Code code) {
   return code == Code::kDenied || code == Code::kExpired;
 }
 
+constexpr const char* kElsewhere =
+    "it could not be read, neither here nor where another job has the same content; the daemon "
+    "tried both";
+
+// From where a session reads the dataset.
+std::string place_of(const SessionState& session, const DatasetState* dataset) {
+  for (const SessionDataset& open : session.datasets) {
+    if (open.dataset == dataset) return open.origin->url();
+  }
+  return {};
+}
+
 bool has(const std::vector<std::uint64_t>& words, ItemId id) {
   const std::size_t word = id.value / 64;
   return word < words.size() && (words[word] >> id.value % 64 & 1) != 0;
@@ -51,19 +63,21 @@ Status Control::fetch(std::uint64_t session, const FetchRequest& request,
   return {};
 }
 
-const Error* Control::remembered(const Sha256& hash, const DatasetState& dataset) const {
+const Control::Failure* Control::remembered(const Sha256& hash, const DatasetState& dataset) const {
   const auto found = failures_.find(hash);
   if (found == failures_.end() || found->second.until <= context_.clock.now()) return nullptr;
   if (dataset.manifest().root() != found->second.dataset) return nullptr;
-  return &found->second.error;
+  return &found->second;
 }
 
 // Credentials are another matter: those of the next who asks may be better.
 void Control::remember(const Sha256& hash, const Flight& flight, const Error& error) {
   if (!lasting(error.code) || of_credentials(error.code) || flight.dataset == nullptr) return;
   if (failures_.size() >= limits::kRememberedFailures) return;
-  failures_[hash] = {flight.dataset->manifest().root(), error,
-                     context_.clock.now() + limits::kRememberFailure};
+  const auto asked = sessions_.find(flight.asked_by);
+  if (asked == sessions_.end()) return;
+  failures_[hash] = {flight.dataset->manifest().root(), place_of(asked->second, flight.dataset),
+                     error, context_.clock.now() + limits::kRememberFailure};
 }
 
 std::optional<Error> Control::too_large(const Item& item) const {
@@ -89,8 +103,9 @@ void Control::want(DatasetState& dataset, ItemId id, Waiter waiter) {
     publish(hash, *at);
     return waiter.wait->decide(waiter.index, here());
   }
-  if (const Error* error = remembered(hash, dataset)) {
-    return waiter.wait->decide(waiter.index, failed(*error));
+  const Failure* const failure = remembered(hash, dataset);
+  if (failure != nullptr && failure->place == place_of(sessions_.at(waiter.session), &dataset)) {
+    return waiter.wait->decide(waiter.index, failed(failure->error));
   }
   const auto refuse = [&](const Error& error) { waiter.wait->decide(waiter.index, failed(error)); };
   if (const auto error = too_large(item)) return refuse(*error);
@@ -328,8 +343,16 @@ void Control::publish(const Sha256& hash, const StoredAt& at) {
   }
 }
 
-void Control::answer(Flight& flight, const FetchResult& result) {
-  for (const Waiter& waiter : flight.waiters) waiter.wait->decide(waiter.index, result);
+// An error names a place, which is told only to those who know it.
+void Control::answer(Flight& flight, const Error& error) {
+  const auto asked = sessions_.find(flight.asked_by);
+  for (const Waiter& waiter : flight.waiters) {
+    const auto its = sessions_.find(waiter.session);
+    const bool knows =
+        asked == sessions_.end() || its == sessions_.end() ||
+        place_of(its->second, flight.dataset) == place_of(asked->second, flight.dataset);
+    waiter.wait->decide(waiter.index, failed(knows ? error : Error{error.code, kElsewhere}));
+  }
   flight.waiters.clear();
   flight.guests.clear();
   flight.directed = false;
@@ -346,7 +369,7 @@ void Control::fail(Flights::iterator found, const Error& error) {
   }
   if (retry(hash, flight, error)) return;
   remember(hash, flight, error);
-  answer(flight, failed(error));
+  answer(flight, error);
   for (auto& [root, dataset] : datasets_) {
     for (const ItemId id : dataset->entries(hash)) dataset->plan().failed(id);
     if (dataset->warm.on_the_way.erase(hash) == 0) continue;
@@ -372,7 +395,7 @@ bool Control::retry(const Sha256& hash, Flight& flight, const Error& error) {
   }
   const bool may_pass = !lasting(error.code) || of_credentials(error.code);
   if (!flight.staged || !may_pass || ++flight.attempts >= limits::kStagingAttempts) return false;
-  answer(flight, failed(error));
+  answer(flight, error);
   DatasetState& dataset = *flight.dataset;
   dataset.pause =
       std::clamp(dataset.pause * 2, Duration(limits::kRetryLeast), Duration(limits::kRetryMost));

@@ -15,10 +15,14 @@ Status DiskFloor::take(Bytes bytes) {
   const bool stale = state_.with([&](const State& s) {
     return !s.space || now - s.asked >= kInterval || s.since >= kInterim;
   });
-  if (stale) {
-    const io::DiskSpace space = TRY(files_.space(path_));
-    state_.with([&](State& s) { s = {space, now, Bytes()}; });
-  }
+  if (!stale && count(bytes)) return {};
+  // Of what was counted some may not have been written, and some may be gone again.
+  const io::DiskSpace space = TRY(files_.space(path_));
+  state_.with([&](State& s) { s = {space, now, Bytes()}; });
+  return count(bytes);
+}
+
+Status DiskFloor::count(Bytes bytes) {
   return state_.with([&](State& s) -> Status {
     if (!s.space) return {};  // an eviction between the two looks: there is room
     const auto floor = Bytes(static_cast<std::uint64_t>(floor_ * double(s.space->total.value)));

@@ -1,5 +1,5 @@
-// DiskFloor: the share of the disk that stays free for others. Asks the file system at most once a
-// second or every 16 MiB, and counts what was written since. Any thread.
+// DiskFloor: the share of the disk that stays free for others. Asks the file system once a second,
+// every 16 MiB, and before it refuses; counts what was written since. Any thread.
 #pragma once
 
 #include <optional>
@@ -27,6 +27,8 @@ class DiskFloor {
     Instant asked;
     Bytes since;
   };
+  Status count(Bytes bytes);
+
   const std::string path_;
   const double floor_;
   io::Files& files_;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "cache/store/disk_floor.h"
 #include "cache/store/store_testing.h"
 #include "io/faulty_files.h"
 
@@ -163,6 +164,20 @@ TEST_F(StoreDiskTest, TheLogCountsWhileItGrows) {
     std::this_thread::sleep_for(50ms);
   }
   EXPECT_GE(store->stats().allocated, before + Bytes(300'000));
+}
+
+TEST_F(StoreDiskTest, TheFloorRefusesOnlyWhatTheDiskHasNoRoomForNow) {
+  const auto leave = [&](std::uint64_t left) { faulty.set_space({Bytes(1000), Bytes(left)}); };
+  ManualClock standing;
+  DiskFloor floor("/", 0.1, faulty, standing);
+  leave(700);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(floor.take(Bytes(400))) << "nothing of it was written";
+  EXPECT_TRUE(floor.take(Bytes(600)));
+  EXPECT_EQ(floor.take(Bytes(601)).error().code, Code::kNoSpace);
+  leave(100), standing.advance(1s);
+  EXPECT_EQ(floor.take(Bytes(1)).error().code, Code::kNoSpace);
+  leave(101);
+  EXPECT_TRUE(floor.take(Bytes(1))) << "some was freed in the same second";
 }
 
 }  // namespace

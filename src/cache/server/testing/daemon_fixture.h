@@ -158,14 +158,15 @@ class DaemonTest : public ::testing::Test {
   virtual std::string cache() const { return folder + "/cache"; }
   std::string socket() const { return folder + "/socket"; }
 
-  void start() {
+  void start() { start(clock); }
+  void start(Clock& of_the_daemon) {
     DaemonOptions options;
     options.settings = settings;
     options.cache_directory = cache();
     options.socket_path = socket();
     options.uid = ::getuid();
     options.boot_id = boot_id;
-    auto made = Daemon::start(options, {faulty, *http, clock, sink});
+    auto made = Daemon::start(options, {faulty, *http, of_the_daemon, sink});
     ASSERT_TRUE(made) << made.error().message;
     daemon = std::move(*made);
     thread = std::jthread(
