@@ -45,20 +45,6 @@ Result<std::string> find_program(const std::string& name) {
   return error(Code::kNotFound, "starting {}: there is no such program in PATH", name);
 }
 
-std::vector<std::string> merged_environment(
-    const std::vector<std::pair<std::string, std::string>>& added) {
-  std::vector<std::string> merged;
-  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
-    const std::string_view entry = *e;
-    const auto name = entry.substr(0, entry.find('='));
-    const bool replaced =
-        std::any_of(added.begin(), added.end(), [&](const auto& a) { return a.first == name; });
-    if (!replaced) merged.emplace_back(entry);
-  }
-  for (const auto& [name, value] : added) merged.push_back(fmt::format("{}={}", name, value));
-  return merged;
-}
-
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
   for (auto& s : strings) result.push_back(s.data());
@@ -179,10 +165,9 @@ void name_this_thread(const std::string& name) {
   ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
 }
 
-Result<pid_t> spawn_detached(
-    const std::vector<std::string>& argv,
-    const std::vector<std::pair<std::string, std::string>>& add_environment,
-    const std::string& output_path) {
+Result<pid_t> spawn_detached(const std::vector<std::string>& argv,
+                             const std::vector<std::pair<std::string, std::string>>& variables,
+                             const std::string& output_path) {
   if (argv.empty()) return error(Code::kInvalid, "starting a program: no name is given");
   RealFiles files;
   const std::string program = TRY(find_program(argv[0]));
@@ -194,8 +179,9 @@ Result<pid_t> spawn_detached(
   Fd read_end(ends[0]);
   Fd write_end = TRY(above_standard(Result<Fd>(Fd(ends[1]))));
 
-  std::vector<std::string> arguments = argv, variables = merged_environment(add_environment);
-  const auto argv_pointers = pointers(arguments), env_pointers = pointers(variables);
+  std::vector<std::string> arguments = argv, environment;
+  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
+  const auto argv_pointers = pointers(arguments), env_pointers = pointers(environment);
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const Launch launch{program.c_str(), argv_pointers.data(), env_pointers.data(), null.get(),

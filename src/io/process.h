@@ -31,12 +31,11 @@ void name_this_thread(const std::string& name);
 
 // Starts argv[0] (searched in PATH when it has no '/') as a process of its own: in a new session,
 // not our child, with stdin from /dev/null, stdout and stderr appended to `output_path` (made with
-// mode 0600; no link), every other descriptor closed, our environment and `add_environment` (which
-// wins), in the root directory. Returns its pid once it runs; an argv[0] that cannot be run is an
-// error here. The pid may have ended and been reused when it is looked at: it is for messages.
-Result<pid_t> spawn_detached(
-    const std::vector<std::string>& argv,
-    const std::vector<std::pair<std::string, std::string>>& add_environment,
-    const std::string& output_path);
+// mode 0600; no link), every other descriptor closed, these `variables` and none of ours, in the
+// root directory. Returns its pid once it runs; an argv[0] that cannot be run is an error here. The
+// pid may have ended and been reused when it is looked at: it is for messages.
+Result<pid_t> spawn_detached(const std::vector<std::string>& argv,
+                             const std::vector<std::pair<std::string, std::string>>& variables,
+                             const std::string& output_path);
 
 }  // namespace quiver::io

@@ -23,6 +23,15 @@ constexpr Bytes kLogLimit = 16_MiB;
 constexpr std::array<std::string_view, 11> kDaemonSettings = {
     "disk_limit",        "disk_floor", "memory_limit", "window",  "max_connections", "verify",
     "fetch_concurrency", "rate_limit", "log_level",    "metrics", "shares"};
+// What a daemon is given of its starter's environment. Credentials, and proxies, whose addresses
+// may hold some, belong to the session that brings them, not to the daemon that this user's jobs
+// share.
+constexpr auto kDaemonVariables = std::to_array<std::string_view>(
+    {"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "OPENSSL_CONF", "OPENSSL_MODULES",
+     "PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "TZ", "TZDIR", "USER", "GLIBC_TUNABLES",
+     "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"});
+constexpr auto kDaemonPrefixes =
+    std::to_array<std::string_view>({"LC_", "MALLOC_", "QUIVER_", "XDG_"});
 // A greeting costs the daemon nothing, so one that is well answers at once.
 constexpr Duration kLongestGreeting = std::chrono::seconds(5);
 constexpr Duration kLookEvery = std::chrono::milliseconds(500);
@@ -69,6 +78,17 @@ Status prepare_directory(io::Files& files, const std::string& path) {
   const auto marker = files.open(fmt::format("{}/{}", path, kMarker), O_RDWR | O_CREAT, 0600);
   if (!marker) return unusable(marker.error());
   return {};
+}
+
+std::vector<std::pair<std::string, std::string>> daemon_environment() {
+  std::vector<std::pair<std::string, std::string>> kept;
+  for (const std::string& name : io::environment_names()) {
+    const bool named =
+        std::ranges::find(kDaemonVariables, name) != kDaemonVariables.end() ||
+        std::ranges::any_of(kDaemonPrefixes, [&](const auto& p) { return name.starts_with(p); });
+    if (named) kept.emplace_back(name, io::environment(name).value_or(""));
+  }
+  return kept;
 }
 
 Bytes size_of(io::Files& files, const std::string& path) {
@@ -243,8 +263,8 @@ Result<Greeted> greet_or_start_daemon(const DaemonAddress& address, const std::s
   const std::string log_path = address.cache_directory + "/quiverd.log";
   TRY(prepare_directory(environment.files, address.cache_directory));
   const Bytes log_begin = size_of(environment.files, log_path);
-  const pid_t pid =
-      TRY(io::spawn_detached(daemon_command(program, address, settings), {}, log_path));
+  const pid_t pid = TRY(io::spawn_detached(daemon_command(program, address, settings),
+                                           daemon_environment(), log_path));
   // A daemon that lost the race for the directory ends at once, and the winner is about to listen.
   std::optional<Instant> gone_since;
   for (auto pause = std::chrono::milliseconds(2); environment.clock.now() < deadline;

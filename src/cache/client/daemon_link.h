@@ -39,8 +39,8 @@ Result<Greeted> greet_daemon(const DaemonAddress& address, const Token& session,
 
 // The same; where nobody listens, starts `program` (unless it is empty) and waits for it. Any
 // number of processes may do so at once: the daemons settle by the lock of the directory who stays,
-// and every client reaches that one. An error tells the last line that the daemon wrote, or that
-// there is no space.
+// and every client reaches that one. It gets few of our variables, and no credentials. An error
+// tells the last line that the daemon wrote, or that there is no space.
 Result<Greeted> greet_or_start_daemon(const DaemonAddress& address, const std::string& program,
                                       const Settings& settings, Environment environment,
                                       Instant deadline, std::atomic<int>* seen = nullptr);
