@@ -41,8 +41,16 @@ struct ProcessState {
   ProcessState(const DatasetOptions& options, Environment e, bool forked)
       : own_http(forked ? io::make_curl_transport(options.settings.fetch_concurrency) : nullptr),
         environment{e.files, own_http ? *own_http : e.http, e.clock, e.log},
+        credentials(forked ? std::make_shared<RenewableCredentials>(options.credentials->now().keys)
+                           : options.credentials),
         direct(options.origin,
-               OriginContext{environment.files, environment.http, environment.clock, seed()},
+               OriginContext{environment.files,
+                             environment.http,
+                             environment.clock,
+                             seed(),
+                             {},
+                             nullptr,
+                             credentials},
                options.settings.fetch_concurrency) {}
 
   static std::uint64_t seed() {
@@ -54,6 +62,7 @@ struct ProcessState {
   ForkMark mark;
   std::unique_ptr<io::HttpTransport> own_http;  // a fork must not use its parent's connections
   Environment environment;
+  const std::shared_ptr<RenewableCredentials> credentials;
   DirectReader direct;
   Guarded<std::shared_ptr<Session>> session;
   Guarded<Attempts> attempts;
@@ -72,6 +81,9 @@ class DatasetImpl final : public Dataset {
               std::shared_ptr<const Manifest> manifest)
       : options_(std::move(options)), environment_(environment), manifest_(std::move(manifest)) {
     if (options_.origin.url.empty()) options_.origin.url = std::string(manifest_->origin_url());
+    if (!options_.credentials) {
+      options_.credentials = std::make_shared<RenewableCredentials>(options_.origin.credentials());
+    }
     state_ = new ProcessState(options_, environment_, false);
     if (const std::string warning = trust_warning(options_.origin); !warning.empty()) {
       log(environment_.log, LogLevel::kWarning, "{}", warning);
@@ -145,6 +157,12 @@ class DatasetImpl final : public Dataset {
     if (!session) return false;
     const auto reply = session->insert(hash, bytes);
     return reply && reply->kept;
+  }
+
+  void credentials_renewed() override {
+    ProcessState& state = process();
+    auto session = state.session.with([](const auto& s) { return s; });
+    if (session && !session->lost()) hand_over(state, *session);
   }
 
   Result<bool> complete() override;
@@ -223,6 +241,9 @@ class DatasetImpl final : public Dataset {
   Result<Tier> read_missing(ProcessState& state, Session& session, Look look, ItemId id,
                             MutableByteSpan out, std::stop_token stop);
   std::optional<Error> ask(Session& session, const Look& look, ItemId id, int& disagreements);
+  static void hand_over(ProcessState& state, Session& session);
+  static bool renewed(ProcessState& state, Session& session, std::uint64_t version,
+                      std::stop_token stop);
   std::shared_ptr<Session> ensure_session(ProcessState& state);
   std::shared_ptr<Session> connect(ProcessState& state, Duration patience);
   Result<std::shared_ptr<Session>> try_connect(ProcessState& state, Duration patience);
@@ -259,12 +280,29 @@ std::optional<Error> DatasetImpl::ask(Session& session, const Look& look, ItemId
     return reply.error();
   }
   const FetchResult& result = reply->results[0];
-  if (result.state == FetchResult::kFailed) return Error{Code::kIo, result.message};
+  if (result.state == FetchResult::kFailed) {
+    const bool expired = result.code == static_cast<std::uint16_t>(Code::kExpired);
+    return Error{expired ? Code::kExpired : Code::kIo, result.message};
+  }
   if (result.state == FetchResult::kHere && ++disagreements > kMostDisagreements) {
     return error(Code::kIo, "'{}' is in the cache, and this process cannot read it there",
                  item.key);
   }
   return std::nullopt;
+}
+
+// The daemon has the newest credentials from now on, if it hears of them.
+void DatasetImpl::hand_over(ProcessState& state, Session& session) {
+  const RenewableCredentials::Now& newest = state.credentials->now();
+  if (session.credentials_version() < newest.version) (void)session.renew(newest);
+}
+
+// Those of `version` have expired. True: the daemon has newer ones, so that it is worth asking.
+bool DatasetImpl::renewed(ProcessState& state, Session& session, std::uint64_t version,
+                          std::stop_token stop) {
+  if (!state.credentials->newer_than(version, std::move(stop))) return false;
+  hand_over(state, session);
+  return session.credentials_version() > version;
 }
 
 // Waits while the daemon lives and fetches; reads the origin when it does not, or cannot.
@@ -275,7 +313,9 @@ Result<Tier> DatasetImpl::read_missing(ProcessState& state, Session& session, Lo
   std::optional<Error> why;
   while (!why && session.alive()) {
     if (stop.stop_requested()) return error(Code::kCancelled, "the read was given up");
+    const std::uint64_t version = session.credentials_version();
     why = ask(session, look, id, disagreements);
+    if (why && why->code == Code::kExpired && renewed(state, session, version, stop)) why.reset();
     if (why) break;
     look = read_here(state, session, id, out);
     if (look.hit == Hit::kHit) return count(state, Tier::kFetched, out);
@@ -325,6 +365,7 @@ std::shared_ptr<Session> DatasetImpl::connect(ProcessState& state, Duration pati
     }
     state.warned = false;
     state.refused = false;
+    hand_over(state, **session);  // if they were renewed while it was being opened
   } else {
     fell_back(state, session.error());
   }
@@ -347,9 +388,13 @@ Result<std::shared_ptr<Session>> DatasetImpl::try_connect(ProcessState& state, D
       TRY(daemon_address(options_.settings, state.environment.files, io::environment));
   Greeted greeted = TRY(greet_or_start_daemon(address, options_.daemon_program, options_.settings,
                                               state.environment, deadline, &state.greeting));
+  const RenewableCredentials::Now& with = state.credentials->now();
+  OriginSettings origin = options_.origin;
+  origin.set_credentials(with.keys);
   auto session =
-      Session::open(std::move(greeted), address, current(), options_.origin, state.environment);
+      Session::open(std::move(greeted), address, current(), std::move(origin), state.environment);
   if (!session) state.greeting = -1;
+  if (session) (*session)->set_credentials_version(with.version);
   return session;
 }
 

@@ -35,6 +35,7 @@ inline constexpr int kTiers = 4;
 struct DatasetOptions {
   std::string manifest_path;
   OriginSettings origin;  // with_environment() already applied; empty url: the manifest's
+  std::shared_ptr<RenewableCredentials> credentials;  // null: those of `origin`, for good
   Settings settings;
   std::string daemon_program;  // quiverd, to be started when none runs; empty: never start one
   std::string name;            // of the job, for status
@@ -96,6 +97,9 @@ class Dataset {
   // one and goes on with that, as another dataset of the daemon (so generation() rises). False when
   // there is nothing to do, or not yet. No reads may be under way for an epoch that has begun.
   virtual Result<bool> complete() = 0;
+  // The credentials have been renewed: tells the daemon. What it refuses as expired meanwhile is
+  // told by whoever asked for it, when there are newer ones.
+  virtual void credentials_renewed() = 0;
   virtual ReadStats stats() const = 0;
   virtual bool degraded() const = 0;  // reads go to the origin for want of a daemon
 };

@@ -288,8 +288,8 @@ TEST_F(DatasetTest, AnotherVersionIsNamedWithTheCure) {
   EXPECT_EQ(read(*dataset, 3).value(), Tier::kDirect);
   ASSERT_EQ(log.warnings().size(), 1u);
   const std::string line = log.warnings()[0];
-  EXPECT_NE(line.find("scripted 9.9 with protocol 2"), std::string::npos) << line;
-  EXPECT_NE(line.find("quiver-cache 0.1.0 with protocol 1"), std::string::npos) << line;
+  EXPECT_NE(line.find("scripted 9.9 with protocol 3"), std::string::npos) << line;
+  EXPECT_NE(line.find("quiver-cache 0.1.0 with protocol 2"), std::string::npos) << line;
   EXPECT_NE(line.find("quiver stop"), std::string::npos) << line;
 }
 

@@ -387,7 +387,8 @@ Result<DigestReport> digest(const DigestOptions& options, Environment environmen
   TRY(can_be_kept(environment.files, report.manifest_path));
   const auto previous =
       PreviousDigest::open(environment.files, report.manifest_path, options.origin.url);
-  const OriginContext context{environment.files, environment.http, environment.clock, 0};
+  const OriginContext context{environment.files, environment.http,   environment.clock, 0, {},
+                              nullptr,           options.credentials};
   const std::unique_ptr<Origin> origin = TRY(open_origin(options.origin, context));
   Listing listing = TRY(list_folder(options, *origin, progress, stop));
   Bytes total, to_hash;

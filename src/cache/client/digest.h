@@ -23,6 +23,7 @@ struct DigestProgress {
 
 struct DigestOptions {
   OriginSettings origin;
+  std::shared_ptr<RenewableCredentials> credentials;  // null: those of `origin`, for good
   Layout layout = Layout::kImageFolder;
   std::vector<std::string> extensions;  // empty: ImageFolder's
   bool allow_empty = false;

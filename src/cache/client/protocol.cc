@@ -34,6 +34,10 @@ template <class V, Is<OpenReply> M>
 void fields(V& v, M& m) {
   v(m.dataset, m.public_id, m.items, m.verify_one_in);
 }
+template <class V, Is<RenewRequest> M>
+void fields(V& v, M& m) {
+  v(m.dataset, m.credentials.access_key, m.credentials.secret_key, m.credentials.session_token);
+}
 template <class V, Is<JoinRequest> M>
 void fields(V& v, M& m) {
   v(m.dataset, m.job, m.name, m.world, m.rank, m.batch_size);
@@ -243,6 +247,7 @@ QUIVER_MESSAGE(HelloRequest);
 QUIVER_MESSAGE(HelloReply);
 QUIVER_MESSAGE(OpenRequest);
 QUIVER_MESSAGE(OpenReply);
+QUIVER_MESSAGE(RenewRequest);
 QUIVER_MESSAGE(JoinRequest);
 QUIVER_MESSAGE(LeaveRequest);
 QUIVER_MESSAGE(SegmentsRequest);

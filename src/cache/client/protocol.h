@@ -17,7 +17,7 @@
 
 namespace quiver::cache {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 enum class Request : std::uint16_t {
   kHello = 1,
@@ -35,6 +35,7 @@ enum class Request : std::uint16_t {
   kDamaged = 13,     // an item was read wrong, or could not be, where the view says it lies
   kInsertPart = 14,  // as kInsert, of an item that is too long for one message
   kContents = 15,    // the hashes of a provisional dataset that has been read whole
+  kRenew = 16,       // other credentials for a dataset that is open
 };
 
 using Token = std::array<std::uint8_t, 16>;  // random; all zero: none
@@ -62,6 +63,12 @@ struct OpenReply {
   std::string public_id;
   std::uint32_t items = 0;
   std::uint32_t verify_one_in = 64;  // 0: never on reading; 1: always
+};
+
+// From now on the session's reads of the dataset are made with these; the reply is empty.
+struct RenewRequest {
+  std::uint32_t dataset = 0;
+  Credentials credentials;
 };
 
 // The reply brings the board's descriptor and nothing else. A rank that is already there, alive, in

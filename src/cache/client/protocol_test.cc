@@ -34,10 +34,12 @@ OpenRequest an_open() {
 
 std::map<std::string, std::string> examples() {
   std::map<std::string, std::string> m;
-  m["HelloRequest"] = encode(HelloRequest{1, "quiver-cache 0.1.0", token(1)});
-  m["HelloReply"] = encode(HelloReply{1, "quiver-cache 0.1.0", 4711, token(2), "/var/tmp/q"});
+  m["HelloRequest"] = encode(HelloRequest{kProtocolVersion, "quiver-cache 0.1.0", token(1)});
+  m["HelloReply"] =
+      encode(HelloReply{kProtocolVersion, "quiver-cache 0.1.0", 4711, token(2), "/var/tmp/q"});
   m["OpenRequest"] = encode(an_open());
   m["OpenReply"] = encode(OpenReply{7, "0123456789abcdef", 1000, 64});
+  m["RenewRequest"] = encode(RenewRequest{7, {"ak", "sk", "st"}});
   m["JoinRequest"] = encode(JoinRequest{7, token(3), "train.py", 4, 2, 256});
   m["LeaveRequest"] = encode(LeaveRequest{7, token(3), 2});
   m["SegmentsRequest"] = encode(SegmentsRequest{7, {1, 300}});

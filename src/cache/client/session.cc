@@ -247,6 +247,12 @@ Result<JobBoardWriter> Session::ask_for_board(const JoinRequest& request, Durati
   return JobBoardWriter::map(reply->fds[0], opened_.items);
 }
 
+Status Session::renew(const RenewableCredentials::Now& credentials) {
+  TRY(call(Request::kRenew, encode(RenewRequest{opened_.dataset, credentials.keys}), kPatience));
+  credentials_version_ = credentials.version;
+  return {};
+}
+
 Status Session::report(ReportRequest request) {
   request.dataset = opened_.dataset;
   if (auto reply = call(Request::kReport, encode(request), kPatience); !reply) {

@@ -40,6 +40,11 @@ class Session : public std::enable_shared_from_this<Session> {
                                                Environment environment);
   ~Session();
 
+  // Hands these credentials to the daemon, in place of those with which it was opened.
+  Status renew(const RenewableCredentials::Now& credentials);
+  std::uint64_t credentials_version() const { return credentials_version_; }
+  void set_credentials_version(std::uint64_t version) { credentials_version_ = version; }
+
   // Reads the item if it is here now. Asks the daemon only for a descriptor that is not held yet.
   // `word`: where it was looked for.
   Hit read_resident(ItemId id, MutableByteSpan out, ViewWord& word);
@@ -120,6 +125,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<std::uint32_t> reads_ = 0;               // for the sampling of later reads
   std::atomic<Instant> last_beat_, moved_at_;          // the heartbeat, and when we saw it move
   std::atomic<bool> lost_ = false;
+  std::atomic<std::uint64_t> credentials_version_ = 0;  // that the daemon has
 };
 
 }  // namespace quiver::cache

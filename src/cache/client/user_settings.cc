@@ -58,9 +58,7 @@ Result<OriginSettings> user_origin(const std::string& url, const Settings& setti
   origin.region = settings.region;
   constexpr const char* kAddressing[] = {"auto", "path", "virtual"};
   origin.addressing = kAddressing[static_cast<int>(settings.addressing)];
-  origin.access_key = credentials.access_key;
-  origin.secret_key = credentials.secret_key;
-  origin.session_token = credentials.session_token;
+  origin.set_credentials(credentials);
   origin.ca_file = settings.ca_file;
   origin.verify_tls = settings.verify_tls;
   origin.rate_limit = settings.rate_limit;

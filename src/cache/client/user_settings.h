@@ -21,9 +21,7 @@ Result<Settings> user_settings(const std::map<std::string, std::string>& argumen
 // the daemon's.
 Status make_paths_absolute(Settings& settings);
 
-struct Credentials {
-  std::string access_key, secret_key, session_token;  // all empty: those of the environment
-};
+// No `credentials`: those of the environment.
 Result<OriginSettings> user_origin(const std::string& url, const Settings& settings,
                                    const Credentials& credentials, io::Files& files);
 

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "cache/manifest/manifest.h"
+#include "cache/origin/credentials.h"
 #include "io/file.h"
 #include "io/http.h"
 
@@ -38,8 +39,18 @@ struct ReadRequest {
 };
 
 // Why a request was tried again.
-enum class RetryClass { kName, kConnect, kReset, kTimeout, kShort, kThrottled, kServer, kRegion };
-inline constexpr std::size_t kRetryClasses = 8;
+enum class RetryClass {
+  kName,
+  kConnect,
+  kReset,
+  kTimeout,
+  kShort,
+  kThrottled,
+  kServer,
+  kRegion,
+  kExpired
+};
+inline constexpr std::size_t kRetryClasses = 9;
 
 // What a request asks for. Stores charge for each, and for lists most.
 enum class RequestKind { kList, kHead, kGet };
@@ -96,6 +107,13 @@ struct OriginSettings {
   std::chrono::milliseconds retry_budget{60000};  // without progress
   std::chrono::milliseconds connect_timeout{5000}, stall_timeout{30000};
   io::HttpProxies proxies = {};  // of whoever brings these settings, as their credentials are
+
+  Credentials credentials() const { return {access_key, secret_key, session_token}; }
+  void set_credentials(Credentials c) {
+    access_key = std::move(c.access_key);
+    secret_key = std::move(c.secret_key);
+    session_token = std::move(c.session_token);
+  }
 };
 
 // Fills what is empty from AWS_* variables, ~/.aws/config and ~/.aws/credentials, and the proxies
@@ -121,6 +139,8 @@ struct OriginContext {
   std::function<bool(std::chrono::milliseconds, std::stop_token)> wait = {};
   // How fast each server is asked, over all origins of the process; null: this origin on its own.
   OriginPaces* paces = nullptr;
+  // In place of those of the settings; null: these, for good.
+  std::shared_ptr<RenewableCredentials> credentials = nullptr;
 };
 
 Result<std::unique_ptr<Origin>> open_origin(const OriginSettings& settings, OriginContext context);

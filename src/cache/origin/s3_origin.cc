@@ -13,21 +13,24 @@ constexpr int kMaxEmptyPages = 100;
 constexpr int kMaxRedirects = 5;
 constexpr std::string_view kDefaultRegion = "us-east-1";
 
-// Owns its client and the credentials, in memory only. Any thread may call; see Origin for
-// failures. When the store names another region for the bucket the origin moves there once, and
-// every attempt from then on is addressed and signed for it.
+// Owns its client, and the credentials together with who renews them, in memory only. Any thread
+// may call; see Origin for failures. When the store names another region for the bucket the origin
+// moves there once, and every attempt from then on is addressed and signed for it.
 class S3Origin final : public Origin {
  public:
   S3Origin(const OriginSettings& settings, S3Place place, S3Address address, OriginContext context)
       : settings_(settings),
         place_(std::move(place)),
         client_(settings, context, settings.endpoint + "/" + place_.bucket),
+        credentials_(context.credentials
+                         ? context.credentials
+                         : std::make_shared<RenewableCredentials>(settings.credentials())),
         where_(Where{settings.region, std::move(address), false}) {}
 
   Status list(const std::function<Status(ListedObject)>& each, std::stop_token stop) override;
   Result<ListedObject> head(const std::string& key, std::stop_token stop) override;
   Status read(const ReadRequest& request, MutableByteSpan out, std::stop_token stop) override {
-    return client_.read(call(RequestKind::kGet, request.key), request, out, stop);
+    return client_.read(call(RequestKind::kGet, request.key, stop), request, out, stop);
   }
   OriginStats stats() const override { return client_.stats(); }
   std::string url() const override { return settings_.url; }
@@ -38,16 +41,23 @@ class S3Origin final : public Origin {
     S3Address address;
     bool moved;
   };
+  // What an attempt was made for and with.
+  struct Asked {
+    Where where;
+    std::uint64_t credentials = 0;  // their version
+  };
 
   std::string name(const std::string& key) const {
     return "s3://" + place_.bucket + "/" + place_.prefix + key;
   }
   HttpCall call_at(std::string what, RequestKind kind,
-                   std::function<std::string(const S3Address&)> url);
-  HttpCall call(RequestKind kind, const std::string& key);
-  HttpCall list_call(const std::string& token);
-  io::HttpRequest request(const std::string& method, const Where& where) const;
-  Failure refused(const std::string& what, const Where& asked, const io::HttpResponse& answer);
+                   std::function<std::string(const S3Address&)> url, std::stop_token stop);
+  HttpCall call(RequestKind kind, const std::string& key, std::stop_token stop);
+  HttpCall list_call(const std::string& token, std::stop_token stop);
+  io::HttpRequest request(const std::string& method, const Asked& asked,
+                          const Credentials& credentials) const;
+  Failure refused(const std::string& what, const Asked& asked, const io::HttpResponse& answer,
+                  std::stop_token stop);
   std::optional<Failure> move(const std::string& what, const Where& asked,
                               const std::string& region, bool redirected);
   Error explain_head(const std::string& key, Error e, std::stop_token stop);
@@ -55,22 +65,24 @@ class S3Origin final : public Origin {
   const OriginSettings settings_;
   const S3Place place_;
   HttpClient client_;
+  const std::shared_ptr<RenewableCredentials> credentials_;
   Guarded<Where> where_;
 };
 
-io::HttpRequest S3Origin::request(const std::string& method, const Where& where) const {
+io::HttpRequest S3Origin::request(const std::string& method, const Asked& asked,
+                                  const Credentials& credentials) const {
   io::HttpRequest request = client_.blank();
   request.method = method;
   if (method == "HEAD") request.headers.emplace_back("x-amz-checksum-mode", "ENABLED");
   request.max_redirects = kMaxRedirects;
   // A hint of the region is better than a redirect: the origin then moves for good.
-  request.follows = [region = where.region](const io::HttpResponse& answer) {
+  request.follows = [region = asked.where.region](const io::HttpResponse& answer) {
     const std::string hint = s3_region_hint(answer);
     return hint.empty() || hint == region;
   };
-  if (!settings_.access_key.empty()) {
-    request.sign = io::SigV4{settings_.access_key, settings_.secret_key, settings_.session_token,
-                             where.region, "s3"};
+  if (!credentials.access_key.empty()) {
+    request.sign = io::SigV4{credentials.access_key, credentials.secret_key,
+                             credentials.session_token, asked.where.region, "s3"};
     request.signs_for = [this](std::string_view host) {
       return of_same_store(settings_.endpoint, host);
     };
@@ -79,52 +91,61 @@ io::HttpRequest S3Origin::request(const std::string& method, const Where& where)
 }
 
 // `address` gives the URL at a place. Each attempt is made for the place of that moment, which its
-// refusal is then judged by: another attempt may have moved the origin meanwhile.
+// refusal is then judged by: another attempt may have moved the origin meanwhile, and somebody may
+// have renewed the credentials.
 HttpCall S3Origin::call_at(std::string what, RequestKind kind,
-                           std::function<std::string(const S3Address&)> url) {
-  const auto asked = std::make_shared<Where>(where_.with([](const Where& w) { return w; }));
+                           std::function<std::string(const S3Address&)> url, std::stop_token stop) {
+  const auto asked = std::make_shared<Asked>();
   HttpCall call;
   call.what = what;
   call.kind = kind;
   call.make = [this, kind, asked, url = std::move(url)] {
-    *asked = where_.with([](const Where& w) { return w; });
-    io::HttpRequest made = request(kind == RequestKind::kHead ? "HEAD" : "GET", *asked);
-    made.url = url(asked->address);
+    const RenewableCredentials::Now& with = credentials_->now();
+    *asked = Asked{where_.with([](const Where& w) { return w; }), with.version};
+    io::HttpRequest made = request(kind == RequestKind::kHead ? "HEAD" : "GET", *asked, with.keys);
+    made.url = url(asked->where.address);
     return made;
   };
-  call.refused = [this, asked, what = std::move(what)](const auto& answer) {
-    return refused(what, *asked, answer);
+  call.refused = [this, asked, what = std::move(what), stop](const auto& answer) {
+    return refused(what, *asked, answer, stop);
   };
   call.disguised = [](std::string_view body) { return parse_s3_error(body).has_value(); };
   return call;
 }
 
-HttpCall S3Origin::call(RequestKind kind, const std::string& key) {
-  return call_at(name(key), kind, [whole = place_.prefix + key](const S3Address& address) {
-    return address.object(whole);
-  });
+HttpCall S3Origin::call(RequestKind kind, const std::string& key, std::stop_token stop) {
+  return call_at(
+      name(key), kind,
+      [whole = place_.prefix + key](const S3Address& address) { return address.object(whole); },
+      std::move(stop));
 }
 
-HttpCall S3Origin::list_call(const std::string& token) {
+HttpCall S3Origin::list_call(const std::string& token, std::stop_token stop) {
   std::vector<std::pair<std::string, std::string>> query = {
       {"list-type", "2"}, {"encoding-type", "url"}, {"prefix", place_.prefix}};
   if (!token.empty()) query.emplace_back("continuation-token", token);
-  return call_at(name(""), RequestKind::kList,
-                 [encoded = encode_query(std::move(query))](const S3Address& address) {
-                   return address.listing(encoded);
-                 });
+  return call_at(
+      name(""), RequestKind::kList,
+      [encoded = encode_query(std::move(query))](const S3Address& address) {
+        return address.listing(encoded);
+      },
+      std::move(stop));
 }
 
-Failure S3Origin::refused(const std::string& what, const Where& asked,
-                          const io::HttpResponse& answer) {
+Failure S3Origin::refused(const std::string& what, const Asked& asked,
+                          const io::HttpResponse& answer, std::stop_token stop) {
   const bool may_be_elsewhere =
       answer.status == 301 || answer.status == 307 || answer.status == 400 || answer.status == 403;
   const std::string region = may_be_elsewhere ? s3_region_hint(answer) : std::string{};
   if (!region.empty()) {
     const bool redirected = answer.status < 400;
-    if (auto moving = move(what, asked, region, redirected)) return *std::move(moving);
+    if (auto moving = move(what, asked.where, region, redirected)) return *std::move(moving);
   }
-  return s3_refusal(what, answer, client_.wall());
+  Failure failure = s3_refusal(what, answer, client_.wall());
+  if (failure.error.code == Code::kExpired && credentials_->newer_than(asked.credentials, stop)) {
+    failure.retry = RetryClass::kExpired;
+  }
+  return failure;
 }
 
 // Nothing when the request was already made for that region: then it was refused for another
@@ -154,7 +175,7 @@ Status S3Origin::list(const std::function<Status(ListedObject)>& each, std::stop
   std::string token;
   int empty_pages = 0;
   for (;;) {
-    const HttpCall asked = list_call(token);
+    const HttpCall asked = list_call(token, stop);
     auto answer = client_.fetch(asked, kMaxS3Xml, stop);
     if (!answer) return std::move(answer).error();
     auto page = parse_s3_page(answer->body);
@@ -177,8 +198,13 @@ Status S3Origin::list(const std::function<Status(ListedObject)>& each, std::stop
 }
 
 Result<ListedObject> S3Origin::head(const std::string& key, std::stop_token stop) {
-  auto answer = client_.fetch(call(RequestKind::kHead, key), Bytes(0), stop);
-  if (!answer) return explain_head(key, std::move(answer).error(), stop);
+  const std::uint64_t version = credentials_->now().version;
+  auto answer = client_.fetch(call(RequestKind::kHead, key, stop), Bytes(0), stop);
+  if (!answer) {
+    Error why = explain_head(key, std::move(answer).error(), stop);
+    return credentials_->now().version == version ? Result<ListedObject>(std::move(why))
+                                                  : head(key, stop);
+  }
   const auto size = parse_number(answer->header("content-length"));
   if (!size) return error(Code::kCorrupt, "{}: the store does not tell its size", name(key));
   ListedObject object{key,
@@ -196,7 +222,7 @@ Result<ListedObject> S3Origin::head(const std::string& key, std::stop_token stop
 // The refusal of a HEAD has no body that could say why: the same question as a GET of one byte has.
 Error S3Origin::explain_head(const std::string& key, Error e, std::stop_token stop) {
   if (e.code != Code::kInvalid && e.code != Code::kDenied && e.code != Code::kNotFound) return e;
-  HttpCall ask = call(RequestKind::kGet, key);
+  HttpCall ask = call(RequestKind::kGet, key, stop);
   ask.make = [make = std::move(ask.make)] {
     io::HttpRequest made = make();
     made.headers.emplace_back("Range", "bytes=0-0");

@@ -170,16 +170,14 @@ Status Control::room_in_memory(Bytes cost) {
 
 Result<Control::Opened> Control::open_dataset(std::uint64_t number,
                                               std::unique_ptr<DatasetState> built,
-                                              std::shared_ptr<const Manifest> manifest,
-                                              std::shared_ptr<Origin> origin,
-                                              std::uint64_t relocations) {
+                                              SessionDataset way, std::uint64_t relocations) {
   const auto session = sessions_.find(number);
   if (session == sessions_.end()) return error(Code::kUnavailable, "the session has ended");
   if (session->second.datasets.size() == limits::kDatasetsPerSession) {
     return error(Code::kNoSpace, "a session can open {} datasets; use another one",
                  limits::kDatasetsPerSession);
   }
-  const Sha256 root = manifest->root();
+  const Sha256 root = way.manifest->root();
   if (!datasets_.contains(root)) {
     // Between the look and now it was dropped: rare, and the client asks again.
     if (!built) return error(Code::kUnavailable, "the dataset was just closed; open it again");
@@ -192,8 +190,9 @@ Result<Control::Opened> Control::open_dataset(std::uint64_t number,
   DatasetState& dataset = *datasets_[root];
   dataset.unused_since.reset();
   dataset.last_used = ++uses_;
-  dataset.link = link_of(origin->url());
-  session->second.datasets.push_back({&dataset, std::move(origin), std::move(manifest), {}});
+  dataset.link = link_of(way.origin->url());
+  way.dataset = &dataset;
+  session->second.datasets.push_back(std::move(way));
   reshare();
   return Opened{static_cast<std::uint32_t>(session->second.datasets.size() - 1), dataset.size(),
                 dataset.public_id(), dataset.view().readers_fd()};

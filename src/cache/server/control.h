@@ -46,8 +46,7 @@ class Control {
     int view_fd = -1;  // borrowed until the control thread goes on
   };
   Result<Opened> open_dataset(std::uint64_t session, std::unique_ptr<DatasetState> built,
-                              std::shared_ptr<const Manifest> manifest,
-                              std::shared_ptr<Origin> origin, std::uint64_t relocations);
+                              SessionDataset way, std::uint64_t relocations);
   // Whether the memory budget has room for a dataset of this cost; makes some if it can.
   Status room_in_memory(Bytes cost);
   Result<SessionDataset*> dataset_of(std::uint64_t session, std::uint32_t handle);
@@ -57,6 +56,8 @@ class Control {
 
   // control_fetch.cc: single flight
   Status fetch(std::uint64_t session, const FetchRequest& request, std::shared_ptr<FetchWait> wait);
+  // The session reads the dataset with these from now on; what waits for that is read now.
+  Status renew(std::uint64_t session, const RenewRequest& request);
   void read_as(const Sha256& name, const Sha256& content);  // what nobody had read before
   void fetched(const Fetched& fetched, const Result<StoredAt>& result);
   Lane lane_for_insert(const Sha256& hash) const;

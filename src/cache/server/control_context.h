@@ -17,7 +17,8 @@ struct SessionDataset {
   DatasetState* dataset = nullptr;
   std::shared_ptr<Origin> origin;
   std::shared_ptr<const Manifest> manifest;  // its places may differ from another session's
-  Instant refused_until{};                   // its credentials were, lately
+  std::shared_ptr<RenewableCredentials> credentials;  // of the origin
+  Instant refused_until{};                            // they were, lately
 };
 
 struct SessionState {

@@ -250,6 +250,22 @@ void Control::note_refusal(Flight& flight, Code code) {
   }
 }
 
+Status Control::renew(std::uint64_t number, const RenewRequest& request) {
+  SessionDataset& open = *TRY(dataset_of(number, request.dataset));
+  open.credentials->renew(request.credentials);
+  open.refused_until = {};
+  DatasetState& dataset = *open.dataset;
+  dataset.pause = {};
+  dataset.paused_until = {};
+  for (auto& [hash, flight] : flights_) {
+    flight.refused_to.erase(number);
+    if (flight.dataset != &dataset) continue;
+    flight.not_before = {};
+    flight.attempts = 0;
+  }
+  return {};
+}
+
 bool Control::submit(const Sha256& hash, Flight& flight) {
   auto way = any_way_for(hash, flight, false);
   if (!way) way = any_way_for(hash, flight, true);

@@ -97,9 +97,11 @@ Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& c
     open.origin.rate_limit = most;
   }
   const auto& env = context.environment;
+  auto credentials = std::make_shared<RenewableCredentials>(open.origin.credentials());
   std::shared_ptr<Origin> origin = TRY(open_origin(
       open.origin,
-      OriginContext{env.files, env.http, env.clock, connection.session, {}, &context.paces}));
+      OriginContext{
+          env.files, env.http, env.clock, connection.session, {}, &context.paces, credentials}));
   const BuildTurn turn = TRY(BuildTurn::take(context, open.root, stop));
   const Look look = TRY(context.events.ask([&](Control& control) -> Result<Look> {
     if (control.manifest_of(open.root) != nullptr) return Look{true, 0};
@@ -119,8 +121,10 @@ Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& c
 
   io::Fd view;
   const auto opened = TRY(context.events.ask([&](Control& control) -> Result<Control::Opened> {
-    auto result = TRY(control.open_dataset(connection.session, std::move(built), manifest,
-                                           std::move(origin), look.relocations));
+    auto result = TRY(control.open_dataset(
+        connection.session, std::move(built),
+        SessionDataset{nullptr, std::move(origin), manifest, std::move(credentials), {}},
+        look.relocations));
     view = TRY(duplicate(result.view_fd));
     return result;
   }));
@@ -134,6 +138,16 @@ Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& c
   rpc::Reply out = reply_with(reply);
   out.fds.push_back(std::move(view));
   return out;
+}
+
+// What the session reads the dataset with has expired, or is about to.
+Result<rpc::Reply> handle_renew(const RequestContext& context, ConnectionState& connection,
+                                rpc::Message& request) {
+  const RenewRequest renew = TRY(decode<RenewRequest>(request.payload));
+  const Status renewed = context.events.ask(
+      [&](Control& control) -> Status { return control.renew(connection.session, renew); });
+  if (!renewed) return renewed.error();
+  return rpc::Reply{};
 }
 
 }  // namespace quiver::cache

@@ -27,6 +27,8 @@ Result<rpc::Reply> handle_request(const RequestContext& context, rpc::Peer& peer
   switch (type) {
     case Request::kOpen:
       return handle_open(context, *connection, request, peer.stop);
+    case Request::kRenew:
+      return handle_renew(context, *connection, request);
     case Request::kJoin:
       return handle_join(context, *connection, request);
     case Request::kLeave:

@@ -43,6 +43,8 @@ Result<rpc::Reply> handle_hello(const RequestContext& context, rpc::Peer& peer,
                                 rpc::Message& request);
 Result<rpc::Reply> handle_open(const RequestContext& context, ConnectionState& connection,
                                rpc::Message& request, std::stop_token stop);
+Result<rpc::Reply> handle_renew(const RequestContext& context, ConnectionState& connection,
+                                rpc::Message& request);
 Result<rpc::Reply> handle_join(const RequestContext& context, ConnectionState& connection,
                                rpc::Message& request);
 Result<rpc::Reply> handle_leave(const RequestContext& context, ConnectionState& connection,

@@ -162,6 +162,7 @@ class MemoryDataset final : public Dataset {
   void report(ReportRequest) override {}
   bool insert(const Sha256&, ByteSpan) override { return false; }
   Result<bool> complete() override { return false; }
+  void credentials_renewed() override {}
   ReadStats stats() const override {
     ReadStats stats;
     stats.direct_origin_bytes = Bytes(direct_);

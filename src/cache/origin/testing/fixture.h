@@ -25,7 +25,7 @@ class FaultFixture : public ::testing::Test {
       settings.endpoint = server->url();
     }
     settings.stall_timeout = std::chrono::milliseconds(200);
-    auto opened = open_origin(settings, {files, *http, clock, 1, waiter()});
+    auto opened = open_origin(settings, {files, *http, clock, 1, waiter(), nullptr, credentials});
     EXPECT_TRUE(opened) << opened.error().message;
     origin = *std::move(opened);
     return *origin;
@@ -60,6 +60,7 @@ class FaultFixture : public ::testing::Test {
   }
 
   FakeObjects objects;
+  std::shared_ptr<RenewableCredentials> credentials;  // in place of those of the settings
   io::RealFiles files;
   std::unique_ptr<io::HttpTransport> http = io::make_curl_transport(8);
   ManualClock clock;
