@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cache/client/digest.h"
 #include "cache/client/user_settings.h"
+#include "program_credentials.h"
 #include "quiver_commands.h"
 #include "quiver_progress.h"
 #include "quiver_text.h"
@@ -65,6 +66,8 @@ Result<int> run_digest(const Command& command, const DigestArguments& arguments)
   cache::DigestOptions options;
   options.origin = TRY(cache::user_origin(address_of(arguments.url), command.settings, {},
                                           command.environment.files));
+  ProgramCredentials credentials(command, address_of(arguments.url), options.origin);
+  options.credentials = credentials.shared();
   options.layout = TRY(layout_of(arguments.layout));
   options.manifest_path = arguments.manifest;
   options.allow_empty = arguments.allow_empty;
@@ -74,7 +77,8 @@ Result<int> run_digest(const Command& command, const DigestArguments& arguments)
   Progress bar(command.environment.clock, "digest", command.json);
   const auto made = cache::digest(
       options, command.environment,
-      [&bar](const cache::DigestProgress& p) {
+      [&](const cache::DigestProgress& p) {
+        credentials.look();
         if (p.listing) {
           return bar.show(0, 0, fmt::format("{} listed", count_of(p.objects_listed, "object")));
         }

@@ -12,6 +12,7 @@
 #include "cache/view/view.h"
 #include "exit_status.h"
 #include "io/process.h"
+#include "program_credentials.h"
 #include "quiver_commands.h"
 #include "quiver_progress.h"
 #include "quiver_text.h"
@@ -29,6 +30,7 @@ Error interrupted() {
 struct Opened {
   cache::OpenReply reply;
   io::Fd view;
+  std::unique_ptr<ProgramCredentials> credentials;
 };
 
 Result<Opened> open(const Command& command, cache::Greeted& daemon, const cache::Manifest& manifest,
@@ -36,9 +38,9 @@ Result<Opened> open(const Command& command, cache::Greeted& daemon, const cache:
   cache::OpenRequest request;
   request.root = manifest.root();
   const bool is_url = !target.ends_with(".qvm");
-  request.origin =
-      TRY(cache::user_origin(is_url ? address_of(target) : std::string(manifest.origin_url()),
-                             command.settings, {}, command.environment.files));
+  const std::string url = is_url ? address_of(target) : std::string(manifest.origin_url());
+  request.origin = TRY(cache::user_origin(url, command.settings, {}, command.environment.files));
+  auto credentials = std::make_unique<ProgramCredentials>(command, url, request.origin);
   const std::vector<int> fds{manifest.descriptor()};
   auto reply = TRY(daemon.connection->call(
       static_cast<std::uint16_t>(cache::Request::kOpen), cache::encode(request), fds,
@@ -46,7 +48,7 @@ Result<Opened> open(const Command& command, cache::Greeted& daemon, const cache:
   if (reply.fds.size() != 1) return error(Code::kCorrupt, "the daemon's answer lacks the view");
   return Opened {
     TRY(cache::decode<cache::OpenReply>(reply.payload))
-    , std::move(reply.fds[0])
+    , std::move(reply.fds[0]), std::move(credentials)
   };
 }
 
@@ -89,9 +91,16 @@ Result<Verified> verify(const Command& command, cache::Greeted& daemon, const Op
 }
 
 Result<cache::WarmReply> fill(const Command& command, cache::Greeted& daemon,
-                              std::uint32_t dataset) {
+                              const Opened& opened) {
+  const std::uint32_t dataset = opened.reply.dataset;
   Progress bar(command.environment.clock, "warm", command.json);
   for (;;) {
+    if (opened.credentials->look()) {
+      const cache::RenewRequest renew{dataset, opened.credentials->shared()->now().keys};
+      TRY(daemon.connection->call(static_cast<std::uint16_t>(cache::Request::kRenew),
+                                  cache::encode(renew), {},
+                                  command.environment.clock.now() + std::chrono::minutes(1)));
+    }
     auto reply = TRY(ask_daemon<cache::WarmReply>(daemon, cache::Request::kWarm,
                                                   cache::WarmRequest{dataset, 500},
                                                   command.environment.clock));
@@ -159,7 +168,7 @@ Result<int> run_warm(const Command& command, const std::string& target, bool ver
   const auto manifest = TRY(manifest_of(command, target));
   auto daemon = TRY(daemon_of(command, true));
   const auto opened = TRY(open(command, daemon, *manifest, target));
-  const auto reply = TRY(fill(command, daemon, opened.reply.dataset));
+  const auto reply = TRY(fill(command, daemon, opened));
   std::optional<Verified> verified;
   if (verifies) verified = TRY(verify(command, daemon, opened, *manifest));
   const auto failure = shortfall(reply, verified);

@@ -62,7 +62,7 @@ Result<OriginSettings> user_origin(const std::string& url, const Settings& setti
   origin.ca_file = settings.ca_file;
   origin.verify_tls = settings.verify_tls;
   origin.rate_limit = settings.rate_limit;
-  return with_environment(std::move(origin), files, io::environment);
+  return with_environment(std::move(origin), files, io::environment, RealClock().wall());
 }
 
 }  // namespace quiver::cache

@@ -1,4 +1,5 @@
 // What the environment and the files in ~/.aws say about an origin.
+#include "cache/origin/credential_process.h"
 #include "cache/origin/ini.h"
 #include "cache/origin/origin.h"
 #include "cache/origin/text.h"
@@ -75,7 +76,8 @@ Result<Profile> read_profile(io::Files& files, const Env& env) {
 }
 
 // Keys and token travel together: those of one source are never mixed with those of another.
-Status fill_credentials(OriginSettings& settings, const Env& env, const Profile& profile) {
+Status fill_credentials(OriginSettings& settings, const Env& env, const Profile& profile,
+                        WallTime now) {
   if (!settings.access_key.empty() || !settings.secret_key.empty()) return {};
   const std::string key = first_of(env, {"AWS_ACCESS_KEY_ID"});
   const std::string secret = first_of(env, {"AWS_SECRET_ACCESS_KEY"});
@@ -100,13 +102,20 @@ Status fill_credentials(OriginSettings& settings, const Env& env, const Profile&
                  profile.name);
   }
   if (!settings.access_key.empty()) return {};
-  for (const char* way : {"credential_process", "role_arn", "sso_session", "sso_start_url",
-                          "web_identity_token_file"}) {
+  if (const std::string command = profile.value("credential_process"); !command.empty()) {
+    ExpiringCredentials got = TRY(run_credential_process(profile.name, command, now));
+    settings.set_credentials(std::move(got.keys));
+    settings.expires = got.expires;
+    return {};
+  }
+  for (const char* way : {"role_arn", "sso_session", "sso_start_url", "web_identity_token_file"}) {
     if (profile.value(way).empty()) continue;
     return error(Code::kInvalid,
-                 "the profile \"{}\" gets its credentials by {}, which is not "
-                 "supported; export AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
-                 profile.name, way);
+                 "the profile \"{}\" gets its credentials by {}, which only Python programs can: "
+                 "name a profile here whose credential_process is `aws configure "
+                 "export-credentials --profile {}`, or export AWS_ACCESS_KEY_ID, "
+                 "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
+                 profile.name, way, profile.name);
   }
   return {};
 }
@@ -126,11 +135,11 @@ std::string trust_warning(const OriginSettings& settings) {
 
 Result<OriginSettings> with_environment(
     OriginSettings settings, io::Files& files,
-    const std::function<std::optional<std::string>(const std::string&)>& env) {
+    const std::function<std::optional<std::string>(const std::string&)>& env, WallTime now) {
   settings.url = with_plain_scheme(std::move(settings.url));
   if (settings.url.starts_with("s3://")) {
     const Profile profile = TRY(read_profile(files, env));
-    if (auto filled = fill_credentials(settings, env, profile); !filled) {
+    if (auto filled = fill_credentials(settings, env, profile, now); !filled) {
       return std::move(filled).error();
     }
     fill(settings.region, first_of(env, {"AWS_REGION", "AWS_DEFAULT_REGION"}));

@@ -26,10 +26,13 @@ struct EnvironmentTest : ::testing::Test {
     std::ofstream(home / ".aws" / name) << text;
   }
   Result<OriginSettings> filled(OriginSettings settings = {.url = "s3://b"}) {
-    return with_environment(settings, files, [&](const std::string& name) {
-      const auto at = variables.find(name);
-      return at == variables.end() ? std::nullopt : std::optional(at->second);
-    });
+    return with_environment(
+        settings, files,
+        [&](const std::string& name) {
+          const auto at = variables.find(name);
+          return at == variables.end() ? std::nullopt : std::optional(at->second);
+        },
+        RealClock().wall());
   }
 
   fs::path home;
@@ -108,8 +111,8 @@ TEST_F(EnvironmentTest, WhatCannotBeUsedIsSaid) {
   variables["AWS_ACCESS_KEY_ID"] = "ENV";
   EXPECT_EQ(filled().error().code, Code::kInvalid);
   variables.erase("AWS_ACCESS_KEY_ID");
-  write("config", "[default]\ncredential_process = /bin/get\n");
-  EXPECT_NE(filled().error().message.find("credential_process"), std::string::npos);
+  write("config", "[default]\nrole_arn = arn:aws:iam::1:role/r\n");
+  EXPECT_NE(filled().error().message.find("role_arn"), std::string::npos);
   write("config", "[default]\nthis line holds topsecret\n");
   auto broken = filled();
   ASSERT_FALSE(broken);

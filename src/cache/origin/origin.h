@@ -107,6 +107,7 @@ struct OriginSettings {
   std::chrono::milliseconds retry_budget{60000};  // without progress
   std::chrono::milliseconds connect_timeout{5000}, stall_timeout{30000};
   io::HttpProxies proxies = {};  // of whoever brings these settings, as their credentials are
+  std::optional<WallTime> expires = {};  // when the credentials do, where that is known
 
   Credentials credentials() const { return {access_key, secret_key, session_token}; }
   void set_credentials(Credentials c) {
@@ -116,13 +117,13 @@ struct OriginSettings {
   }
 };
 
-// Fills what is empty from AWS_* variables, ~/.aws/config and ~/.aws/credentials, and the proxies
-// from curl's variables (`env` is how a variable is read). Explicit values win. What names a file
-// relative to the working directory is made absolute. kInvalid for a file that cannot be
-// understood.
+// Fills what is empty from AWS_* variables, ~/.aws/config and ~/.aws/credentials (whose
+// credential_process is run, for a minute at most), and the proxies from curl's variables (`env` is
+// how a variable is read). Explicit values win. What names a file relative to the working directory
+// is made absolute. kInvalid for a file that cannot be understood; kExpired for what has expired.
 Result<OriginSettings> with_environment(
     OriginSettings settings, io::Files& files,
-    const std::function<std::optional<std::string>(const std::string&)>& env);
+    const std::function<std::optional<std::string>(const std::string&)>& env, WallTime now);
 
 // What to warn of, once, when an origin is opened: that its certificates are not checked. Empty
 // where there is nothing to warn of.
