@@ -77,6 +77,8 @@ Status CurlExchange::prepare() {
   // (8.14) refuse to sign with it.
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, has_dot_segments(request_.url) ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+  // A new connection goes where the name leads now: connections are kept, so that there are few.
+  curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
   // An upload hardly waits for "100 Continue". A header "Expect:" would turn it off, but
   // libcurl 7.88 signs that header without sending it.
   curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
@@ -141,6 +143,9 @@ Status CurlExchange::prepare_headers() {
       return error(Code::kInvalid, "the session token holds a line break");
     }
     if (!token.empty()) ok = ok && add("x-amz-security-token: " + token);
+    // libcurl signs for this date where there is one.
+    const std::string& date = request_.sign->date;
+    if (!date.empty()) ok = ok && add("X-Amz-Date: " + date);
   }
   headers_.reset(list);
   if (!ok) return error(Code::kNoSpace, "no memory for the headers of a request");

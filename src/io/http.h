@@ -31,6 +31,7 @@ struct HttpResponse {
 
 struct SigV4 {
   std::string access_key, secret_key, session_token, region, service = "s3";
+  std::string date = {};  // "20261201T050000Z"; empty: that of this machine's clock
 };
 
 // As curl's variables http_proxy, https_proxy and no_proxy have them; empty: none. Those of this

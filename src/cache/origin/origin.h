@@ -48,9 +48,10 @@ enum class RetryClass {
   kThrottled,
   kServer,
   kRegion,
-  kExpired
+  kExpired,
+  kClock
 };
-inline constexpr std::size_t kRetryClasses = 9;
+inline constexpr std::size_t kRetryClasses = 10;
 
 // What a request asks for. Stores charge for each, and for lists most.
 enum class RequestKind { kList, kHead, kGet };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cache/origin/text.h"
+
 namespace quiver::cache {
 namespace {
 
@@ -100,6 +102,13 @@ Failure s3_refusal(const std::string& what, const io::HttpResponse& answer, Wall
       said.begin(), said.end(), [](unsigned char c) { return c < 32 || c > 126; }, '?');
   failure.error.message += fmt::format("; the store says \"{}\"", said);
   return failure;
+}
+
+std::chrono::seconds s3_clock_ahead(const io::HttpResponse& answer, WallTime now) {
+  const auto found = parse_s3_error(answer.body);
+  const std::int64_t date = parse_http_date(answer.header("date"));
+  if (!found || found->code != "RequestTimeTooSkewed" || date == 0) return {};
+  return std::chrono::floor<std::chrono::seconds>(WallTime(Duration(date)) - now);
 }
 
 std::string s3_region_hint(const io::HttpResponse& answer) {

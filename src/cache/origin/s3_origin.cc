@@ -1,5 +1,7 @@
 #include "cache/origin/s3_origin.h"
 
+#include <atomic>
+
 #include "base/guarded.h"
 #include "cache/origin/http_client.h"
 #include "cache/origin/s3_address.h"
@@ -11,11 +13,13 @@ namespace {
 
 constexpr int kMaxEmptyPages = 100;
 constexpr int kMaxRedirects = 5;
+constexpr std::chrono::seconds kSkew{60};  // stores bear some minutes
 constexpr std::string_view kDefaultRegion = "us-east-1";
 
 // Owns its client, and the credentials together with who renews them, in memory only. Any thread
 // may call; see Origin for failures. When the store names another region for the bucket the origin
-// moves there once, and every attempt from then on is addressed and signed for it.
+// moves there once, and every attempt from then on is addressed and signed for it; when it says
+// that our clock is wrong, signed for its own time.
 class S3Origin final : public Origin {
  public:
   S3Origin(const OriginSettings& settings, S3Place place, S3Address address, OriginContext context)
@@ -45,6 +49,7 @@ class S3Origin final : public Origin {
   struct Asked {
     Where where;
     std::uint64_t credentials = 0;  // their version
+    std::chrono::seconds ahead{};   // the store's clock, of ours
   };
 
   std::string name(const std::string& key) const {
@@ -60,6 +65,9 @@ class S3Origin final : public Origin {
                   std::stop_token stop);
   std::optional<Failure> move(const std::string& what, const Where& asked,
                               const std::string& region, bool redirected);
+  bool changed_since(const Asked& asked) const {
+    return credentials_->now().version != asked.credentials || ahead_.load() != asked.ahead;
+  }
   Error explain_head(const std::string& key, Error e, std::stop_token stop);
 
   const OriginSettings settings_;
@@ -67,6 +75,7 @@ class S3Origin final : public Origin {
   HttpClient client_;
   const std::shared_ptr<RenewableCredentials> credentials_;
   Guarded<Where> where_;
+  std::atomic<std::chrono::seconds> ahead_{};
 };
 
 io::HttpRequest S3Origin::request(const std::string& method, const Asked& asked,
@@ -83,6 +92,7 @@ io::HttpRequest S3Origin::request(const std::string& method, const Asked& asked,
   if (!credentials.access_key.empty()) {
     request.sign = io::SigV4{credentials.access_key, credentials.secret_key,
                              credentials.session_token, asked.where.region, "s3"};
+    if (asked.ahead.count() != 0) request.sign->date = signing_date(client_.wall() + asked.ahead);
     request.signs_for = [this](std::string_view host) {
       return of_same_store(settings_.endpoint, host);
     };
@@ -101,7 +111,7 @@ HttpCall S3Origin::call_at(std::string what, RequestKind kind,
   call.kind = kind;
   call.make = [this, kind, asked, url = std::move(url)] {
     const RenewableCredentials::Now& with = credentials_->now();
-    *asked = Asked{where_.with([](const Where& w) { return w; }), with.version};
+    *asked = Asked{where_.with([](const Where& w) { return w; }), with.version, ahead_};
     io::HttpRequest made = request(kind == RequestKind::kHead ? "HEAD" : "GET", *asked, with.keys);
     made.url = url(asked->where.address);
     return made;
@@ -144,6 +154,11 @@ Failure S3Origin::refused(const std::string& what, const Asked& asked,
   Failure failure = s3_refusal(what, answer, client_.wall());
   if (failure.error.code == Code::kExpired && credentials_->newer_than(asked.credentials, stop)) {
     failure.retry = RetryClass::kExpired;
+  }
+  const auto ahead = s3_clock_ahead(answer, client_.wall());
+  if (std::chrono::abs(ahead - asked.ahead) > kSkew && ahead.count() != 0) {
+    ahead_ = ahead;
+    failure.retry = RetryClass::kClock;
   }
   return failure;
 }
@@ -198,12 +213,11 @@ Status S3Origin::list(const std::function<Status(ListedObject)>& each, std::stop
 }
 
 Result<ListedObject> S3Origin::head(const std::string& key, std::stop_token stop) {
-  const std::uint64_t version = credentials_->now().version;
+  const Asked before{{}, credentials_->now().version, ahead_};
   auto answer = client_.fetch(call(RequestKind::kHead, key, stop), Bytes(0), stop);
   if (!answer) {
     Error why = explain_head(key, std::move(answer).error(), stop);
-    return credentials_->now().version == version ? Result<ListedObject>(std::move(why))
-                                                  : head(key, stop);
+    return changed_since(before) ? head(key, stop) : Result<ListedObject>(std::move(why));
   }
   const auto size = parse_number(answer->header("content-length"));
   if (!size) return error(Code::kCorrupt, "{}: the store does not tell its size", name(key));

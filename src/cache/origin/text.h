@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 
 namespace quiver::cache {
@@ -29,6 +30,9 @@ std::string encode_query(std::vector<std::pair<std::string, std::string>> parame
 // the second (HEAD and list of one object must agree); 0 for anything else.
 std::int64_t parse_http_date(std::string_view text);
 std::int64_t parse_iso_date(std::string_view text);
+
+// "19941106T084937Z", as signatures have it.
+std::string signing_date(WallTime time);
 
 // The 32 bytes that S3 gives in base64 as a SHA-256.
 std::optional<Sha256> parse_base64_sha256(std::string_view text);

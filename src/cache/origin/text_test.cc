@@ -32,6 +32,7 @@ TEST(OriginText, ReadsDates) {
   EXPECT_EQ(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), 784111777'000'000'000);
   EXPECT_EQ(parse_iso_date("1994-11-06T08:49:37.987Z"), 784111777'000'000'000);
   EXPECT_EQ(parse_iso_date("1994-11-06T08:49:37Z"), 784111777'000'000'000);
+  EXPECT_EQ(signing_date(WallTime(std::chrono::seconds(784111777))), "19941106T084937Z");
   for (const char* bad : {"", "Sun, 31 Feb 1994 08:49:37 GMT", "Sun, 06 Nov 9999 08:49:37 GMT",
                           "Sun, 06 Nov 1994 08:49:37 UTC", "1994-13-06T08:49:37Z"}) {
     EXPECT_EQ(parse_http_date(bad), 0) << bad;
