@@ -40,6 +40,14 @@ class Credentials:
 
     def __init__(self, access_key: str = '', secret_key: str = '', session_token: str = '') -> None: ...
 
+    def renewed_by_somebody(self, is_: bool) -> None:
+        """Whether somebody waits in wanted(), and answers by renew()."""
+
+    def wanted(self, seconds: float) -> bool:
+        """Waits until they were refused as expired: True."""
+
+    def renew(self, access_key: str, secret_key: str, session_token: str) -> None: ...
+
 class Manifest:
     """What a dataset is; immutable, read in place."""
 
@@ -183,6 +191,9 @@ class Dataset:
 
     def connect(self) -> bool:
         """Joins or starts a daemon; False while there is none."""
+
+    def credentials_renewed(self) -> None:
+        """Tells the daemon."""
 
     def stats(self) -> ReadStats: ...
 

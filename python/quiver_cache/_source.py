@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing import context, reduction
 from typing import Any
 
-from . import _core
+from . import _core, _credentials
 from ._log import human_bytes, logger
 from ._programs import find_program
 from .errors import InvalidError
@@ -55,7 +55,9 @@ class Source:
     def load_settings(self) -> _core.Settings:
         return _core.Settings.load(self.settings)
 
-    def load_credentials(self) -> _core.Credentials:
+    def load_credentials(self, url: str) -> _core.Credentials:
+        if not self.credentials and _credentials.needed(url):
+            return _credentials.keeper().credentials
         return _core.Credentials(**self.credentials)
 
     @property
@@ -72,15 +74,18 @@ class Source:
         if self._client is None:
             settings = self.load_settings()
             daemon = find_program("quiverd") if settings.enabled else ""
+            url = self.manifest.origin_url if self.url.endswith(".qvm") else self.url
             client = _core.Dataset.open(
                 manifest_path=self.manifest_path,
-                url=self.manifest.origin_url if self.url.endswith(".qvm") else self.url,
+                url=url,
                 settings=settings,
-                credentials=self.load_credentials(),
+                credentials=self.load_credentials(url),
                 daemon_program=daemon,
                 name=self.name,
             )
             self._client = (os.getpid(), client)
+            if not self.credentials and _credentials.needed(url):
+                _credentials.keeper().tell(client)
         return self._client[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,7 +110,7 @@ class Source:
         if self.url.endswith(".qvm"):
             self.manifest_path = os.path.abspath(self.url)
         else:
-            settings, credentials = self.load_settings(), self.load_credentials()
+            settings, credentials = self.load_settings(), self.load_credentials(self.url)
             path = _core.manifest_path_for(self.url, self.layout, settings, credentials)
             self.manifest_path = self._digest_once(path, settings, credentials, allow_empty)
         self._manifest = _core.Manifest.open(self.manifest_path)

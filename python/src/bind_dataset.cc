@@ -8,13 +8,14 @@ namespace {
 using cache::ReadStats;
 
 PyDataset open_dataset(const std::string& manifest_path, const std::string& url,
-                       const Settings& settings, const Credentials& credentials,
+                       const Settings& settings, const PyCredentials& credentials,
                        const std::string& daemon_program, const std::string& name) {
   auto world = std::make_shared<World>();
   auto dataset = blocking([&]() -> Result<std::shared_ptr<cache::Dataset>> {
     cache::DatasetOptions options;
     options.manifest_path = manifest_path;
-    options.origin = TRY(cache::user_origin(url, settings, credentials, world->files));
+    options.origin = TRY(cache::user_origin(url, settings, credentials.now(), world->files));
+    options.credentials = credentials.shared();
     options.settings = settings;
     options.daemon_program = daemon_program;
     options.name = name;
@@ -71,13 +72,21 @@ void bind_dataset(nb::module_& m) {
       .def_ro("corrupt", &ReadStats::corrupt)
       .def_prop_ro("direct_origin_bytes",
                    [](const ReadStats& s) { return s.direct_origin_bytes.value; });
-  nb::class_<PyDataset>(m, "Dataset", "What a process holds to read items.")
+  nb::class_<PyDataset>(m, "Dataset", nb::is_weak_referenceable(),
+                        "What a process holds to read items.")
       .def_static("open", open_dataset, nb::kw_only(), nb::arg("manifest_path"), nb::arg("url"),
                   nb::arg("settings"), nb::arg("credentials"), nb::arg("daemon_program"),
                   nb::arg("name"))
       .def("read", read, nb::arg("id"), nb::sig("def read(self, id: int) -> Sample"))
       .def("want", want, nb::arg("ids"))
       .def("connect", connect, "Joins or starts a daemon; False while there is none.")
+      .def(
+          "credentials_renewed",
+          [](const PyDataset& self) {
+            nb::gil_scoped_release release;
+            self.handle->dataset->credentials_renewed();
+          },
+          "Tells the daemon.")
       .def("stats", [](const PyDataset& s) { return s.handle->dataset->stats(); })
       .def_prop_ro("generation", [](const PyDataset& s) { return s.handle->dataset->generation(); })
       .def_prop_ro("degraded", [](const PyDataset& s) { return s.handle->dataset->degraded(); });

@@ -55,12 +55,13 @@ class Digesting {
 };
 
 DigestReport digest(const std::string& url, const std::string& layout, const std::string& path,
-                    const Settings& settings, const Credentials& credentials,
+                    const Settings& settings, const PyCredentials& credentials,
                     const std::string& daemon_program, bool allow_empty, bool lazy,
                     const nb::callable& progress) {
   auto world = std::make_shared<World>();
   DigestOptions options;
-  options.origin = unwrap(cache::user_origin(url, settings, credentials, world->files));
+  options.origin = unwrap(cache::user_origin(url, settings, credentials.now(), world->files));
+  options.credentials = credentials.shared();
   options.layout = layout_from(layout);
   options.allow_empty = allow_empty;
   options.lazy = lazy;
@@ -89,9 +90,9 @@ DigestReport digest(const std::string& url, const std::string& layout, const std
 }
 
 std::string manifest_path_for(const std::string& url, const std::string& layout,
-                              const Settings& settings, const Credentials& credentials) {
+                              const Settings& settings, const PyCredentials& credentials) {
   io::RealFiles files;
-  const auto origin = unwrap(cache::user_origin(url, settings, credentials, files));
+  const auto origin = unwrap(cache::user_origin(url, settings, credentials.now(), files));
   return cache::manifest_path_for(settings, origin, layout_from(layout));
 }
 

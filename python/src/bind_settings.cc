@@ -1,5 +1,6 @@
 #include <nanobind/stl/map.h>
 
+#include <cmath>
 #include <map>
 
 #include "settings_of.h"
@@ -20,13 +21,32 @@ void bind_settings(nb::module_& m) {
       .def_prop_ro("digest_lazily", [](const Settings& s) { return s.digest == DigestWhen::kLazy; })
       .def_prop_ro("memory_limit", [](const Settings& s) { return s.memory_limit.value; })
       .def("explain", &explain);
-  nb::class_<Credentials>(m, "Credentials", "Of an origin; in memory only.")
+  nb::class_<PyCredentials>(m, "Credentials", "Of an origin; in memory only.")
       .def(
           "__init__",
-          [](Credentials* self, std::string key, std::string secret, std::string token) {
-            new (self) Credentials{std::move(key), std::move(secret), std::move(token)};
+          [](PyCredentials* self, std::string key, std::string secret, std::string token) {
+            new (self) PyCredentials{OwnedHere(std::make_shared<cache::RenewableCredentials>(
+                Credentials{std::move(key), std::move(secret), std::move(token)}))};
           },
-          nb::arg("access_key") = "", nb::arg("secret_key") = "", nb::arg("session_token") = "");
+          nb::arg("access_key") = "", nb::arg("secret_key") = "", nb::arg("session_token") = "")
+      .def(
+          "renewed_by_somebody",
+          [](const PyCredentials& self, bool is) { (*self.handle)->renewed_by_somebody(is); },
+          nb::arg("is_"), "Whether somebody waits in wanted(), and answers by renew().")
+      .def(
+          "wanted",
+          [](const PyCredentials& self, double seconds) {
+            nb::gil_scoped_release release;
+            return (*self.handle)->wanted(std::chrono::milliseconds(std::llround(seconds * 1e3)));
+          },
+          nb::arg("seconds"), "Waits until they were refused as expired: True.")
+      .def(
+          "renew",
+          [](const PyCredentials& self, std::string key, std::string secret, std::string token) {
+            nb::gil_scoped_release release;
+            (*self.handle)->renew({std::move(key), std::move(secret), std::move(token)});
+          },
+          nb::arg("access_key"), nb::arg("secret_key"), nb::arg("session_token"));
 }
 
 }  // namespace quiver::py
