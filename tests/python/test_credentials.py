@@ -81,7 +81,14 @@ def by_web_identity(place: Path, front: Front, monkeypatch: pytest.MonkeyPatch) 
     return identity
 
 
-@pytest.mark.parametrize("way", ["process", "web identity"])
+def write_file(path: Path, token: str) -> None:
+    keys = f"aws_access_key_id = key\naws_secret_access_key = secret\naws_session_token = {token}\n"
+    new = path.with_suffix(".new")
+    new.write_text("[default]\n" + keys)
+    new.replace(path)
+
+
+@pytest.mark.parametrize("way", ["file", "process", "web identity"])
 def test_a_token_that_expires_in_mid_epoch(
     place: Path,
     front: Front,
@@ -93,12 +100,21 @@ def test_a_token_that_expires_in_mid_epoch(
     """It costs some refusals, and no sample, no second one, no past-the-daemon."""
     files = blobs(way, 90)
     url = upload(way.replace(" ", "-"), files)
-    source = by_process(place, "first") if way == "process" else by_web_identity(place, front, monkeypatch)
+    if way == "web identity":
+        source = by_web_identity(place, front, monkeypatch)
+    elif way == "process":
+        source = by_process(place, "first")
+    else:
+        source = place / ".aws" / "credentials"
+        source.parent.mkdir()
+        write_file(source, "first")
 
     def next_token(token: str) -> None:
         front.tokens = {token}
         if way == "process":
             write_keys(source, token)
+        elif way == "file":
+            write_file(source, token)
         else:
             front.identity = token
             source.write_text(token)
@@ -237,12 +253,32 @@ class Thrice(torch.utils.data.Dataset[str]):
         return self.data[index % len(self.data)]
 
 
+def test_a_process_and_its_fork_end_as_if_nothing_were(place: Path, front: Front) -> None:
+    """The thread that renews is waited for by nobody, and torn down with nothing said."""
+    by_process(place, "first")
+    script = """
+import os, warnings, quiver_cache._credentials as credentials
+warnings.simplefilter("ignore")  # of forks beside threads
+assert credentials.keeper()._thread.is_alive()
+child = os.fork()
+assert credentials.keeper()._thread.is_alive()
+raise SystemExit(child and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_python(script) == ""
+
+
+def run_python(script: str) -> str:
+    """What it said."""
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stderr
+
+
 def test_botocore_is_imported_only_where_it_is_needed(place: Path, images: dict[str, bytes]) -> None:
     script = """
 import sys, quiver_cache.torch as qt
 assert len(qt.Dataset("s3://pythontests/images", bytes, digest="lazy")) > 0
 assert "botocore" not in sys.modules
 """
-    subprocess.run(
-        [sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    )
+    run_python(script)
