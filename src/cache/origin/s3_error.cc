@@ -49,7 +49,7 @@ constexpr Row kRows[] = {
     {"TokenRefreshRequired", Code::kExpired, {}, kExpiredText},
     {"ExpiredTokenException", Code::kExpired, {}, kExpiredText},
     {"InvalidToken",
-     Code::kDenied,
+     Code::kExpired,
      {},
      "the session token is not valid; set all three of key, secret and token anew"},
     {"NoSuchBucket",

@@ -44,6 +44,7 @@ TEST_F(S3OriginTest, EachRefusalNamesTheObjectTheReasonAndTheCure) {
     const char* cure;
   };
   const Case cases[] = {{"ExpiredToken", 400, Code::kExpired, "refresh"},
+                        {"InvalidToken", 400, Code::kExpired, "anew"},
                         {"AccessDenied", 403, Code::kDenied, "s3:GetObject"},
                         {"InvalidAccessKeyId", 403, Code::kDenied, "check access key"},
                         {"SignatureDoesNotMatch", 403, Code::kDenied, "check secret key"},
