@@ -15,6 +15,7 @@ constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 constexpr Duration kForLine = std::chrono::milliseconds(20);
 constexpr auto kWaitOnLast = std::chrono::milliseconds(20);  // others need that connection too
 constexpr Duration kLongestOpening = std::chrono::minutes(2);
+constexpr Duration kForRenewal = std::chrono::seconds(5);  // without it nothing more comes
 constexpr Duration kLongestPing = std::chrono::seconds(5);
 constexpr Duration kAskWhileOpening = std::chrono::seconds(1);
 constexpr std::uint64_t kCheckedPerMs = 100'000;               // bytes: what a slow disk gives
@@ -248,7 +249,7 @@ Result<JobBoardWriter> Session::ask_for_board(const JoinRequest& request, Durati
 }
 
 Status Session::renew(const RenewableCredentials::Now& credentials) {
-  TRY(call(Request::kRenew, encode(RenewRequest{opened_.dataset, credentials.keys}), kPatience));
+  TRY(call(Request::kRenew, encode(RenewRequest{opened_.dataset, credentials.keys}), kForRenewal));
   credentials_version_ = credentials.version;
   return {};
 }
