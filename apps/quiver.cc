@@ -168,12 +168,13 @@ void CommandLine::add_dataset_commands() {
       [this](const Command& c) { return run_digest(c, digest); },
       "  quiver digest s3://bucket/train\n"
       "  quiver digest --layout files --manifest words.qvm /data/words\n"
+      "  quiver digest --layout webdataset 's3://bucket/shards/train-{000..099}.tar'\n"
       "  quiver digest --fresh s3://bucket/train\n"
       "What has not changed since the last digest (by ETag, else by size and mtime) is not read\n"
       "again. What is read stays in the cache.\n");
   make->add_option("url", digest.url, "s3://bucket/prefix, https://…, or a directory")->required();
   make->add_option("--layout", digest.layout,
-                   "image_folder (default: images in class folders) or files (all, no labels)");
+                   "image_folder (default: images in class folders), files, webdataset (tars)");
   make->add_option("--manifest", digest.manifest, "The file to write (default: in manifest_dir)");
   make->add_flag("--fresh", digest.fresh, "Read everything, also what has not changed");
   make->add_flag("--allow-empty", digest.allow_empty, "Allow class folders without images");

@@ -50,7 +50,8 @@ Result<std::shared_ptr<const cache::Manifest>> manifest_of(const Command& comman
                  target, target);
   }
   const auto origin = TRY(cache::user_origin(address_of(target), command.settings, {}, files));
-  for (const auto layout : {cache::Layout::kImageFolder, cache::Layout::kFiles}) {
+  for (const auto layout :
+       {cache::Layout::kImageFolder, cache::Layout::kFiles, cache::Layout::kWebDataset}) {
     const std::string path = cache::manifest_path_for(command.settings, origin, layout);
     if (files.stat(path)) return cache::Manifest::open(files, path, true);
   }

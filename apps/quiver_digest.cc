@@ -14,12 +14,6 @@
 namespace quiver {
 namespace {
 
-Result<cache::Layout> layout_of(const std::string& name) {
-  if (name == "image_folder") return cache::Layout::kImageFolder;
-  if (name == "files") return cache::Layout::kFiles;
-  return error(Code::kInvalid, "there is no layout '{}'; write image_folder or files", name);
-}
-
 // An address that holds nothing of the kind: what else it may be is said in terms of this command.
 Error with_cure(Error failure, const DigestArguments& arguments) {
   const bool folders = failure.message.find("class folder") != std::string::npos ||
@@ -37,7 +31,8 @@ Error with_cure(Error failure, const DigestArguments& arguments) {
   return failure;
 }
 
-void print(const cache::DigestReport& report) {
+// `kinds`: what its files were to be.
+void print(const cache::DigestReport& report, std::string_view kinds) {
   fmt::print("{}{}, {}\n", count_of(report.items, "item"),
              report.classes == 0 ? "" : fmt::format(" in {} classes", count(report.classes)),
              format_bytes(report.bytes));
@@ -54,8 +49,8 @@ void print(const cache::DigestReport& report) {
     fmt::print("since the last digest: {} added, {} changed, {} removed\n", count(report.added),
                count(report.changed), count(report.removed));
   }
-  if (report.not_images != 0) {
-    fmt::print("{} left out: no images\n", count_of(report.not_images, "file"));
+  if (report.left_out != 0) {
+    fmt::print("{} left out: no {}\n", count_of(report.left_out, "file"), kinds);
   }
   fmt::print("manifest {} (dataset {})\n", report.manifest_path, report.public_id);
 }
@@ -68,7 +63,7 @@ Result<int> run_digest(const Command& command, const DigestArguments& arguments)
                                           command.environment.files));
   ProgramCredentials credentials(command, address_of(arguments.url), options.origin);
   options.credentials = credentials.shared();
-  options.layout = TRY(layout_of(arguments.layout));
+  options.layout = TRY(cache::layout_of(arguments.layout));
   options.manifest_path = arguments.manifest;
   options.allow_empty = arguments.allow_empty;
   options.fresh = arguments.fresh;
@@ -83,8 +78,8 @@ Result<int> run_digest(const Command& command, const DigestArguments& arguments)
           return bar.show(0, 0, fmt::format("{} listed", count_of(p.objects_listed, "object")));
         }
         bar.show(p.items_done, p.items_total,
-                 fmt::format("{} of {} items, {}", count(p.items_done), count(p.items_total),
-                             format_bytes(p.bytes_done)));
+                 fmt::format("{} of {} {}, {}", count(p.items_done), count(p.items_total),
+                             p.archives ? "archives" : "items", format_bytes(p.bytes_done)));
       },
       command.stop);
   bar.finish();
@@ -94,7 +89,7 @@ Result<int> run_digest(const Command& command, const DigestArguments& arguments)
   if (!made) return with_cure(made.error(), arguments);
   const cache::DigestReport& report = *made;
   if (!command.json) {
-    print(report);
+    print(report, options.layout == cache::Layout::kWebDataset ? "archives" : "images");
     return 0;
   }
   print_json({{"manifest", report.manifest_path},
@@ -110,7 +105,7 @@ Result<int> run_digest(const Command& command, const DigestArguments& arguments)
               {"added", report.added},
               {"changed", report.changed},
               {"removed", report.removed},
-              {"not_images", report.not_images},
+              {"left_out", report.left_out},
               {"directory_markers", report.directory_markers}});
   return 0;
 }

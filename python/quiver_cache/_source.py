@@ -66,6 +66,11 @@ class Source:
             self._manifest = _core.Manifest.open(self.manifest_path)
         return self._manifest
 
+    @property
+    def _names_no_origin(self) -> bool:
+        """The URL is that of a manifest, or of archives, which lie in one."""
+        return self.url.endswith((".qvm", ".tar"))
+
     def client(self) -> _core.Dataset:
         """This process's client. One that came with a fork is left alone."""
         if self._client is not None and self._client[0] != os.getpid():
@@ -74,7 +79,7 @@ class Source:
         if self._client is None:
             settings = self.load_settings()
             daemon = find_program("quiverd") if settings.enabled else ""
-            url = self.manifest.origin_url if self.url.endswith(".qvm") else self.url
+            url = self.manifest.origin_url if self._names_no_origin else self.url
             client = _core.Dataset.open(
                 manifest_path=self.manifest_path,
                 url=url,
@@ -207,7 +212,8 @@ class Progress:
             return f"listing {self._what}: {news.objects_listed:,} objects"
         share = news.bytes_done / news.bytes_total if news.bytes_total else 1.0
         drawn = "[" + ("#" * int(24 * share)).ljust(24) + "] " if bar else ""
+        unit = "archives" if news.archives else "items"
         return (
             f"digesting {self._what}: {drawn}{share:.0%}, {news.items_done:,} of "
-            f"{news.items_total:,} items, {human_bytes(news.bytes_done)}"
+            f"{news.items_total:,} {unit}, {human_bytes(news.bytes_done)}"
         )

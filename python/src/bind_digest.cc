@@ -14,9 +14,7 @@ using cache::DigestProgress;
 using cache::DigestReport;
 
 cache::Layout layout_from(const std::string& text) {
-  if (text == "files") return cache::Layout::kFiles;
-  if (text == "image_folder") return cache::Layout::kImageFolder;
-  raise(error(Code::kInvalid, "layout='{}': use 'files' or 'image_folder'", text));
+  return unwrap(cache::layout_of(text));
 }
 
 // A digest on a thread of its own, so that the caller's can run Python's callback and see Ctrl-C.
@@ -105,13 +103,14 @@ void bind_digest(nb::module_& m) {
       .def_ro("items_total", &DigestProgress::items_total)
       .def_prop_ro("bytes_done", [](const DigestProgress& p) { return p.bytes_done.value; })
       .def_prop_ro("bytes_total", [](const DigestProgress& p) { return p.bytes_total.value; })
-      .def_ro("listing", &DigestProgress::listing);
+      .def_ro("listing", &DigestProgress::listing)
+      .def_ro("archives", &DigestProgress::archives);
   nb::class_<DigestReport>(m, "DigestReport")
       .def_ro("manifest_path", &DigestReport::manifest_path)
       .def_ro("public_id", &DigestReport::public_id)
       .def_ro("items", &DigestReport::items)
       .def_ro("classes", &DigestReport::classes)
-      .def_ro("not_images", &DigestReport::not_images)
+      .def_ro("left_out", &DigestReport::left_out)
       .def_ro("downloaded", &DigestReport::downloaded)
       .def_ro("kept", &DigestReport::kept)
       .def_prop_ro("bytes", [](const DigestReport& r) { return r.bytes.value; })

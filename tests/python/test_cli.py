@@ -294,7 +294,7 @@ def test_explain_tells_of_the_daemon_that_runs(place: Path, tree: Path) -> None:
 
 KEYS = {
     "digest": "added bytes changed classes directory_markers downloaded downloaded_bytes id items kept "
-    "manifest not_images removed renewed unchanged",
+    "left_out manifest removed renewed unchanged",
     "warm": "bytes_here bytes_wanted first_error id items items_failed items_here items_wanted",
     "status": "cache_directory connections datasets disk fetches memory pid reason sessions state unclaimed "
     "uptime_s version",

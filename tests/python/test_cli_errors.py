@@ -45,7 +45,7 @@ CASES = [
     case("digest {}/void", 3, "nothing at", "/void", "name a directory that has files"),
     case("digest {}/flat", 2, "no class folder", "/flat", "--layout files"),
     case("digest {}/texts", 2, "no valid file", "/texts", "--allow-empty", ".png"),
-    case("digest --layout tar {}/flat", 2, "no layout 'tar'", "image_folder or files"),
+    case("digest --layout tar {}/flat", 2, "no layout 'tar'", "image_folder, files or webdataset"),
     case("digest ftp://host/x", 2, "ftp://host/x", "s3://"),
     case("digest s3://", 2, "no bucket", "write s3://bucket/prefix"),
     case("digest http://127.0.0.1:9/x", 7, "127.0.0.1:9", "check the address"),

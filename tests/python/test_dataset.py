@@ -190,7 +190,7 @@ def test_progress_of_a_digest(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
     from quiver_cache._source import Progress
 
     class News:
-        listing = False
+        listing = archives = False
         objects_listed, items_done, items_total = 10, 1, 4
         bytes_done, bytes_total = 250, 1000
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "base/quiver_settings.h"
 #include "base/result.h"
@@ -13,12 +14,16 @@
 
 namespace quiver::cache {
 
-enum class Layout { kImageFolder, kFiles };
+enum class Layout { kImageFolder, kFiles, kWebDataset };
+// image_folder, files, webdataset. kInvalid for another name.
+std::string_view layout_name(Layout layout);
+Result<Layout> layout_of(std::string_view name);
 
 struct DigestProgress {
   std::uint64_t objects_listed = 0, items_done = 0, items_total = 0;
   Bytes bytes_done, bytes_total;
   bool listing = true;
+  bool archives = false;  // the items are archives, whose samples are looked for
 };
 
 struct DigestOptions {
@@ -39,7 +44,7 @@ struct DigestReport {
   std::string manifest_path;
   std::string public_id;
   std::uint32_t items = 0, classes = 0;
-  std::uint64_t directory_markers = 0, not_images = 0, downloaded = 0, kept = 0;
+  std::uint64_t directory_markers = 0, left_out = 0, downloaded = 0, kept = 0;
   Bytes bytes, downloaded_bytes;
   bool renewed = false;         // there was a manifest of this address; the rest compares with it
   std::uint64_t unchanged = 0;  // items that kept their hash without being read

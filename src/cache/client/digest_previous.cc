@@ -38,14 +38,17 @@ std::optional<Sha256> PreviousDigest::unchanged(std::string_view key,
   const auto item = find(key);
   if (!item) return std::nullopt;
   const ObjectRef then = manifest_->object(item->object);
-  const bool whole = item->offset == 0 && item->length == then.size;
-  if (!whole || then.key != key || then.size != version.size) return std::nullopt;
+  const bool whole = item->offset == 0 && item->length == then.size && then.key == key;
+  return whole && is_still(then, version) ? std::optional(*item->hash) : std::nullopt;
+}
+
+bool PreviousDigest::is_still(const ObjectRef& then, const ObjectVersion& version) const {
+  if (then.size != version.size) return false;
   if (!version.etag.empty() || !then.etag.empty()) {
-    const bool weak = version.etag.starts_with("W/");
-    return !weak && version.etag == then.etag ? std::optional(*item->hash) : std::nullopt;
+    return !version.etag.starts_with("W/") && version.etag == then.etag;
   }
   const bool old = version.mtime_ns != 0 && version.mtime_ns < written_ns_ - kMtimeTickNs;
-  return old && version.mtime_ns == then.mtime_ns ? std::optional(*item->hash) : std::nullopt;
+  return old && version.mtime_ns == then.mtime_ns;
 }
 
 }  // namespace quiver::cache

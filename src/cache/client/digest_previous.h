@@ -24,6 +24,9 @@ class PreviousDigest {
   // Its hash, if the object is still the one that was hashed: by its ETag, where that is strong;
   // else by size and mtime, if the mtime was old enough then to tell a later write from it.
   std::optional<Sha256> unchanged(std::string_view key, const ObjectVersion& version) const;
+  // The same of any object that it has.
+  bool is_still(const ObjectRef& then, const ObjectVersion& version) const;
+  const Manifest* manifest() const { return manifest_.get(); }
 
  private:
   struct Entry {

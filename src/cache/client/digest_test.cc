@@ -61,7 +61,7 @@ TEST_F(DigestTest, AnImageFolderBecomesAManifest) {
   const DigestReport report = run().value();
   EXPECT_EQ(report.items, 3u);
   EXPECT_EQ(report.classes, 2u);
-  EXPECT_EQ(report.not_images, 1u);
+  EXPECT_EQ(report.left_out, 1u);
   EXPECT_EQ(report.downloaded, 2u);  // nothing is read of what is empty
   EXPECT_EQ(last.items_done, 3u);
   EXPECT_EQ(last.bytes_done, Bytes(8));
