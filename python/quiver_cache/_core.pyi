@@ -65,6 +65,14 @@ class Manifest:
 
     def length(self, id: int) -> int: ...
 
+    def object_key(self, id: int) -> str:
+        """Of the object that an item lies in."""
+
+    def take_apart(self, id: int, item: Sample) -> tuple[str, list[tuple[str, bytes]]]:
+        """
+        The stem and the files, by extension, of an item that is a sample in an archive.
+        """
+
     def labels_of(self, ids: Sequence[int]) -> list[int]: ...
 
     def packed_labels(self) -> bytes: ...

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 
 #include "cache/manifest/manifest.h"
+#include "cache/manifest/web_sample.h"
 #include "core.h"
 
 namespace quiver::py {
@@ -60,6 +61,20 @@ nb::bytes packed_labels(const PyManifest& self) {
   return nb::steal<nb::bytes>(bytes);
 }
 
+// The stem of a sample and its files, by extension, from a buffer over its item.
+nb::tuple take_apart(const PyManifest& self, std::uint32_t id, const nb::object& item) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(item.ptr(), &view, PyBUF_SIMPLE) != 0) nb::raise_python_error();
+  const std::unique_ptr<Py_buffer, decltype(&PyBuffer_Release)> release(&view, PyBuffer_Release);
+  const ByteSpan bytes(static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len));
+  const cache::SampleFiles sample = unwrap(cache::take_apart(bytes, item_at(self, id).key));
+  nb::list files;
+  for (const auto& [extension, content] : sample.files) {
+    files.append(nb::make_tuple(text(extension), nb::bytes(content.data(), content.size())));
+  }
+  return nb::make_tuple(text(sample.stem), files);
+}
+
 }  // namespace
 
 void bind_manifest(nb::module_& m) {
@@ -77,6 +92,16 @@ void bind_manifest(nb::module_& m) {
           "length",
           [](const PyManifest& s, std::uint32_t id) { return item_at(s, id).length.value; },
           nb::arg("id"))
+      .def(
+          "object_key",
+          [](const PyManifest& s, std::uint32_t id) {
+            return text(s.manifest->object(item_at(s, id).object).key);
+          },
+          nb::arg("id"), "Of the object that an item lies in.")
+      .def("take_apart", take_apart, nb::arg("id"), nb::arg("item"),
+           nb::sig("def take_apart(self, id: int, item: Sample) -> tuple[str, list[tuple[str, "
+                   "bytes]]]"),
+           "The stem and the files, by extension, of an item that is a sample in an archive.")
       .def("labels_of", labels_of, nb::arg("ids"))
       .def("packed_labels", packed_labels)
       .def_prop_ro("classes",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import random
+import tarfile
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -40,6 +42,21 @@ def flat(batches: Iterable[Iterable[Any]]) -> list[Any]:
 def numbered(count: int) -> dict[str, bytes]:
     """Items whose content is their number in the manifest's order."""
     return {f"{i:05d}.txt": str(i).encode() for i in range(count)}
+
+
+def tar_of(files: Iterable[tuple[str, bytes]], form: int = tarfile.PAX_FORMAT) -> bytes:
+    return tar_of_members(((name, body, tarfile.REGTYPE) for name, body in files), form)
+
+
+def tar_of_members(members: Iterable[tuple[str, bytes, bytes]], form: int = tarfile.PAX_FORMAT) -> bytes:
+    """An archive of (name, content, type)."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        for name, body, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.size, info.linkname = kind, len(body), "elsewhere"
+            tar.addfile(info, io.BytesIO(body))
+    return out.getvalue()
 
 
 def run_rank(rank: int, url: str, begun: Any, go_on: Any) -> None:

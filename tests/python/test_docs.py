@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, daemons_of, image_tree, wait_until
+from conftest import ROOT, daemons_of, image_tree, make_image, wait_until
+from helpers import tar_of
 from lab.s3 import Bucket
 from quiver_cache._programs import find_program
 
@@ -65,10 +66,16 @@ def commands_of(block: Block) -> list[str]:
 
 @pytest.fixture(scope="module")
 def s3(server: Bucket) -> Bucket:
-    """What the documents call s3://bucket/train."""
+    """What the documents call s3://bucket/train and s3://bucket/shards."""
     bucket = Bucket(server.endpoint, "bucket", server.access_key, server.secret_key)
     bucket.create()
     bucket.put_all((f"train/{key}", data) for key, data in image_tree(40).items())
+    files = [
+        (f"{i:03d}.{ending}", body)
+        for i in range(9)
+        for ending, body in (("jpg", make_image(i)), ("cls", b"7"))
+    ]
+    bucket.put("shards/train-000.tar", tar_of(files))
     return bucket
 
 

@@ -77,10 +77,8 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def finish(self, buffer: Sample, item: int, label: int) -> Any:
         """From an item's bytes to what the loop gets."""
-        sample: Any = buffer
         try:
-            if self.decode is not None:
-                sample = self.decode(sample)
+            sample = self.decoded(buffer, item)
             if self.transform is not None:
                 sample = self.transform(sample)
         except QuiverError:
@@ -90,6 +88,10 @@ class Dataset(torch.utils.data.Dataset[Any]):
         if not self.classes:
             return sample
         return sample, label if self.target_transform is None else self.target_transform(label)
+
+    def decoded(self, buffer: Sample, item: int) -> Any:
+        """What `transform` gets."""
+        return buffer if self.decode is None else self.decode(buffer)
 
     def _bad(self, item: int, problem: Exception) -> BadSampleError:
         return BadSampleError(
