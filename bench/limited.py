@@ -29,7 +29,7 @@ from pathlib import Path
 import quiver_cache.torch as qt
 url, epochs, compute, counter = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 wire = lambda: int(Path(counter).read_text())
-data = qt.Dataset(url, layout="files")
+data = getattr(qt, sys.argv[6])(url)
 loader = qt.DataLoader(data, batch_size=int(sys.argv[5]), shuffle=True, seed=1, collate_fn=list)
 for epoch in range(epochs):
     before, started, computed = wire(), time.monotonic(), 0.0
@@ -66,10 +66,13 @@ class Bench:
             subprocess.run([QUIVER, "stop"], env=environment, capture_output=True, check=False)
             subprocess.run(["rm", "-rf", environment["QUIVER_CACHE_DIR"]], check=True)
 
-    def epochs(self, environment: dict[str, str], count: int, compute: float) -> list[dict]:
+    def epochs(
+        self, environment: dict[str, str], count: int, compute: float, url: str = "", kind: str = "Dataset"
+    ) -> list[dict]:
+        """`url`: of another dataset in the bucket; `kind`: its class."""
         counter = f"/sys/class/net/{self.world.link.device}/statistics/rx_bytes"
-        url = f"{self.world.bucket.url}/data"
-        command = [sys.executable, "-c", JOB, url, str(count), str(compute), counter, str(BATCH)]
+        url = url or f"{self.world.bucket.url}/data"
+        command = [sys.executable, "-c", JOB, url, str(count), str(compute), counter, str(BATCH), kind]
         done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
         return [json.loads(line) for line in done.stdout.splitlines()]
 

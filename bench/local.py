@@ -46,9 +46,9 @@ class Place:
         done = subprocess.run(command, env=self.environment, check=True, text=True, stdout=subprocess.PIPE)
         return done.stdout
 
-    def digest_and_warm(self, items: Path) -> Path:
+    def digest_and_warm(self, items: Path, layout: str = "files") -> Path:
         """The manifest of a folder, all of it in the cache."""
-        report = json.loads(self.quiver("digest", str(items), "--layout", "files", "--json"))
+        report = json.loads(self.quiver("digest", str(items), "--layout", layout, "--json"))
         self.quiver("warm", report["manifest"], "--json")
         return Path(report["manifest"])
 

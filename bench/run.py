@@ -10,6 +10,7 @@ plan    what `quiver plan` says of an epoch against what it takes
 policy  one division of the cache between 200 datasets, and between ten times as many
 share   jobs over one dataset: speed, hits, bytes; speeds, joiners, a leader that is killed
 start   from after `import torch` to the first batch, no daemon running
+tar     epochs over tar archives against the same samples as files
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from figures import show
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-NAMES = ("hit", "loader", "cold", "epoch", "lazy", "mixed", "plan", "policy", "share", "start")
+NAMES = ("hit", "loader", "cold", "epoch", "lazy", "mixed", "plan", "policy", "share", "start", "tar")
 
 
 def main() -> int:
