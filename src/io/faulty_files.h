@@ -54,7 +54,7 @@ class FaultyFiles final : public Files {
   // From now on at most this many bytes more are written, by all calls together; then ENOSPC, after
   // what still fits has been put down, as a disk does. Nothing is given back by removal.
   void set_capacity(std::optional<Bytes> more);
-  void set_space(DiskSpace space);  // what every disk is said to have from now on
+  void set_space(DiskSpace space);       // what every disk is said to have from now on
   std::uint64_t calls(FileOp op) const;  // since it was made, those that failed included
   std::uint64_t injected() const;        // how many calls a fault or the capacity has hit
 

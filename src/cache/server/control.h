@@ -111,7 +111,7 @@ class Control {
     ItemId item;
   };
   struct Failure {
-    Sha256 dataset;  // its root: other datasets have other ways to the same content
+    Sha256 dataset;  // its root; and where it was read: others have other ways to the same content
     std::string place;
     Error error;
     Instant until{};
@@ -149,7 +149,6 @@ class Control {
   void remember(const Sha256& hash, const Flight& flight, const Error& error);
   void answer(Flight& flight, const Error& error);
   void wake_delayed(Instant now);
-  // Of this dataset; of any without one.
   const Failure* remembered(const Sha256& hash, const DatasetState& dataset) const;
   std::optional<Error> too_large(const Item& item) const;
   Bytes fetch_memory() const { return context_.settings.memory_limit / limits::kFetchMemoryPart; }
