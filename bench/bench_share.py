@@ -17,9 +17,10 @@ from lab.reference import LinkRate
 from limited import Bench, even_objects, open_bench, pinned_share
 
 RATE = 10_000_000  # bytes/s on the wire
-# Where waits of single steps are looked at, a step is of so many samples that the requests on their
-# way are a part of it, as on a real link, and that what the machine does besides is none.
-STEP, STEP_WINDOW = 32, "5%"
+# Where waits of single steps are looked at: steps of so many samples that what the machine does
+# besides is a small part of one, a window of as many steps as the default's five seconds of a real
+# link have, and the same fifth pinned.
+STEP, STEP_CACHE, STEP_WINDOW = 32, 0.3, "10%"
 STEADY = 3  # epochs after the one that fills the cache
 
 
@@ -103,7 +104,7 @@ def crowds(bench: Bench) -> Iterator[Figure]:
 
 def bubble(bench: Bench) -> Iterator[Figure]:
     """Waits of the steps at both ends of an epoch: one job that only the link holds back."""
-    with crowd(bench, 0.2, STEP_WINDOW) as (jobs, _):
+    with crowd(bench, STEP_CACHE, STEP_WINDOW) as (jobs, _):
         ends = jobs.run([Setup(seed=1, epochs=2 + STEADY, batch=STEP)])[0].ends[2:]
     worst = max(end.longest_turn for end in ends)
     step = statistics.median(end.step for end in ends)
@@ -158,14 +159,14 @@ def joiners(bench: Bench) -> Iterator[Figure]:
 
 def company(bench: Bench) -> Iterator[Figure]:
     """One of three jobs is strict, stands still for 20 s, or is killed while it leads."""
-    compute = 1.25 * link_seconds(bench, 0.15) / len(bench.keys)
+    compute = 1.25 * link_seconds(bench, 0.2) / len(bench.keys)
     setups: dict[str, Sequence[Setup]] = {
         "strict": [Setup(seed=0, epochs=6, compute=compute, batch=STEP, mode="strict")],
         "suspended": [Setup(seed=0, epochs=6, compute=compute, batch=STEP, suspend=20)],
         "killed": [Setup(seed=0, epochs=6, compute=compute * 0.9, batch=STEP, kill=True)],
     }
     for kind, special in setups.items():
-        with crowd(bench, 0.2, STEP_WINDOW) as (jobs, environment):
+        with crowd(bench, STEP_CACHE, STEP_WINDOW) as (jobs, environment):
             others = [Setup(seed=i, epochs=6, compute=compute, batch=STEP) for i in (1, 2)]
             all_jobs = jobs.run([*special, *others])
             limits = Limits(bench, environment)

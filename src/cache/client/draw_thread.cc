@@ -138,14 +138,15 @@ void DrawThread::make_offers() {
   }
   seen_changes_ = view_->changes();
   std::uint32_t offered = offers_.offer(*view_, *sampler_);
+  const Instant now = shared_.environment.clock.now();
   std::erase_if(asked_, [&](ItemId id) {
     if (!sampler_->wants(id)) return true;
     if (sampler_->wanted_now() == 0 || view_->word(id).residency() != Residency::kHere)
       return false;
     offered += sampler_->offer(id) ? 1 : 0;
+    asked_at_ = now;
     return true;
   });
-  const Instant now = shared_.environment.clock.now();
   if (offered > 0 || starved_since_ == Instant{}) starved_since_ = now;
   if (sampler_->wanted_now() == 0) return;
   // What passes is too little: it asks for what it needs itself. At once when another's order
@@ -153,8 +154,9 @@ void DrawThread::make_offers() {
   const bool rides = offers_.useless() != useless_then_;
   const bool little = offers_.useful() + asked_.size() < sampler_->wanted_now();
   const bool nothing = offers_.useful() + asked_.size() == 0;
-  // What was asked for and does not come has perhaps come and gone.
-  const bool lost = !asked_.empty() && now - std::max(starved_since_, asked_at_) >= kAskAgain;
+  // What was asked for has perhaps come and gone, when for so long none of it has come; to ask for
+  // what is on its way costs nothing.
+  const bool lost = !asked_.empty() && now - asked_at_ >= kAskAgain;
   if ((little && rides) || (nothing && now - starved_since_ >= kAskAfter) || lost) {
     asked_ = sampler_->own_order(2 * sampler_->wanted_now());
     asked_at_ = now;

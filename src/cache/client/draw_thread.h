@@ -58,7 +58,7 @@ class DrawThread {
   std::uint64_t generation_ = 0;    // of the daemon that was joined
   std::uint64_t evicted_ = 0;       // by the view's counter, when last looked at
   std::uint32_t seen_changes_ = 0;
-  Instant asked_at_{};
+  Instant asked_at_{};       // or some of it came last
   Instant starved_since_{};  // the draw has waited without any offer since
   Instant next_housekeeping_{}, next_telling_{};
   std::jthread thread_;  // last: it uses all of the above

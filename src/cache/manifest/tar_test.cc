@@ -4,7 +4,6 @@
 #include <rapidcheck.h>
 
 #include <fstream>
-#include <regex>
 #include <sstream>
 
 #include "cache/manifest/web_sample.h"
@@ -89,11 +88,10 @@ TEST(TarReader, WhereverAnArchiveIsCutOffItIsSaid) {
     }
     EXPECT_EQ(cut.error().code, Code::kCorrupt);
     if (size < kTarBlock) continue;  // no archive
-    EXPECT_TRUE(std::regex_search(
-        cut.error().message,
-        std::regex(
-            fmt::format("'t.tar' is cut off: it ends at byte {}, .*copy or make it again", size))))
-        << cut.error().message;
+    const std::string& says = cut.error().message;
+    const std::string where = fmt::format("'t.tar' is cut off: it ends at byte {}, ", size);
+    EXPECT_NE(says.find(where), std::string::npos) << says;
+    EXPECT_NE(says.find("copy or make it again"), std::string::npos) << says;
   }
 }
 
