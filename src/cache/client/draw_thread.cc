@@ -1,6 +1,7 @@
 #include "cache/client/draw_thread.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "io/process.h"
 
@@ -72,6 +73,7 @@ void DrawThread::adopt(std::shared_ptr<const RunPlan> plan) {
   sampler_.reset();
   asked_.clear();
   starved_since_ = {};
+  drawn_ = drawn_late_ = 0;
   if (!plan_) return;
   follow_view();
   settled_ = ItemSet(plan_->part.size());
@@ -123,7 +125,12 @@ bool DrawThread::draw(std::stop_token stop) {
   if (!sampler_ || sampler_->done()) return false;
   make_offers();
   auto batch = sampler_->next();
-  if (!batch) return false;
+  if (!batch) {
+    waits_ = true;
+    return false;
+  }
+  ++drawn_;
+  if (std::exchange(waits_, false)) ++drawn_late_;
   starved_since_ = {};
   offers_.taken(batch->items);
   return enqueue(*std::move(batch), stop);
@@ -158,7 +165,8 @@ void DrawThread::make_offers() {
   // what is on its way costs nothing.
   const bool lost = !asked_.empty() && now - asked_at_ >= kAskAgain;
   if ((little && rides) || (nothing && now - starved_since_ >= kAskAfter) || lost) {
-    asked_ = sampler_->own_order(2 * sampler_->wanted_now());
+    const bool link_paces_it = 2 * drawn_late_ > drawn_;
+    asked_ = sampler_->own_order((link_paces_it ? 4 : 2) * sampler_->wanted_now());
     asked_at_ = now;
     shared_.dataset->want(asked_);
   }

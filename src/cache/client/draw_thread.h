@@ -58,6 +58,8 @@ class DrawThread {
   std::uint64_t generation_ = 0;    // of the daemon that was joined
   std::uint64_t evicted_ = 0;       // by the view's counter, when last looked at
   std::uint32_t seen_changes_ = 0;
+  std::uint32_t drawn_ = 0, drawn_late_ = 0;  // batches of this epoch; those that waited for bytes
+  bool waits_ = false;
   Instant asked_at_{};       // or some of it came last
   Instant starved_since_{};  // the draw has waited without any offer since
   Instant next_housekeeping_{}, next_telling_{};

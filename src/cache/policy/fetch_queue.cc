@@ -1,14 +1,16 @@
 #include "cache/policy/fetch_queue.h"
 
-#include <algorithm>
-
 namespace quiver::cache {
 
 std::deque<Sha256>& FetchQueue::queue_of(const Entry& entry) {
-  Flow& flow = flows_[entry.dataset];
-  if (flow.empty()) flow.clock = std::max(flow.clock, now_);
-  ++sizes_[static_cast<std::size_t>(entry.kind)];
-  return flow.queues[static_cast<std::size_t>(entry.kind)];
+  const auto kind = static_cast<std::size_t>(entry.kind);
+  Dataset& dataset = datasets_.arriving(entry.dataset);
+  Side& side = dataset.sides.arriving(entry.rider != 0);
+  Job& job = side.jobs.arriving(entry.rider);
+  ++side.size;
+  ++dataset.sizes[kind];
+  ++sizes_[kind];
+  return job.queues[kind];
 }
 
 void FetchQueue::push_back(const Entry& entry) {
@@ -20,34 +22,31 @@ void FetchQueue::push_front(const Entry& entry) {
 }
 
 std::optional<FetchQueue::Entry> FetchQueue::pop() {
-  const std::pair<const std::string, Flow>* last = nullptr;
-  for (const auto& entry : flows_) {
-    if (entry.second.empty()) continue;
-    if (last == nullptr || entry.second.clock < last->second.clock) last = &entry;
-  }
-  if (last == nullptr) return std::nullopt;
-  Entry entry;
-  entry.dataset = last->first;
-  entry.kind = last->second.queues[0].empty() ? Kind::kStaged : Kind::kDirected;
-  auto& queue = flows_[entry.dataset].queues[static_cast<std::size_t>(entry.kind)];
-  entry.hash = queue.front();
-  queue.pop_front();
-  --sizes_[static_cast<std::size_t>(entry.kind)];
-  now_ = std::max(now_, last->second.clock);
+  const auto [name, dataset] = datasets_.next();
+  if (dataset == nullptr) return std::nullopt;
+  Side& side = *dataset->sides.next().second;
+  const auto [rider, job] = side.jobs.next();
+  const std::size_t kind = job->queues[0].empty() ? 1 : 0;
+  Entry entry{name, rider, static_cast<Kind>(kind), job->queues[kind].front()};
+  job->queues[kind].pop_front();
+  --side.size;
+  --dataset->sizes[kind];
+  --sizes_[kind];
   return entry;
 }
 
-void FetchQueue::charge(const std::string& dataset, Bytes bytes) {
-  flows_[dataset].clock += bytes.value;
-  std::erase_if(flows_, [this](const auto& entry) {
-    return entry.second.empty() && entry.second.clock <= now_;
-  });
+void FetchQueue::charge(const Entry& entry, Bytes bytes) {
+  Dataset* const dataset = datasets_.charge(entry.dataset, bytes);
+  if (dataset == nullptr) return;
+  const Bytes weighed = entry.rider != 0 ? bytes : bytes * kRidersToOrder;
+  if (Side* const side = dataset->sides.charge(entry.rider != 0, weighed)) {
+    side->jobs.charge(entry.rider, bytes);
+  }
 }
 
 std::size_t FetchQueue::staged_of(const std::string& dataset) const {
-  const auto flow = flows_.find(dataset);
-  return flow == flows_.end() ? 0
-                              : flow->second.queues[static_cast<std::size_t>(Kind::kStaged)].size();
+  const Dataset* const found = datasets_.find(dataset);
+  return found == nullptr ? 0 : found->sizes[static_cast<std::size_t>(Kind::kStaged)];
 }
 
 }  // namespace quiver::cache

@@ -128,6 +128,11 @@ double StagingPlan::pace_to_lead(JobId id, const Job& job) const {
   return bound * (leader_ == id ? kStays : 1.0) * (strict(job) ? kStrictLeads : 1.0);
 }
 
+bool StagingPlan::rides(JobId id) const {
+  const auto job = jobs_.find(id);
+  return job != jobs_.end() && leader_ != id && pace(job->second.ranks) < link_pace_;
+}
+
 void StagingPlan::choose_leader() {
   std::optional<JobId> best;
   std::tuple<bool, double, bool, bool> best_claim{false, -1, false, false};

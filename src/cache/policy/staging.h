@@ -95,6 +95,9 @@ class StagingPlan {
   bool holds(ItemId id) const { return place_of_.contains(id) || guest_of_.contains(id); }
   bool here(ItemId id) const { return where_[id.value] >= Where::kStaged; }
   std::optional<JobId> leader() const { return leader_; }
+  // It does not lead, and its own compute paces it. One that the link paces is on its way into
+  // phase with the leader.
+  bool rides(JobId id) const;
   std::uint64_t head() const { return base_ + line_.size(); }
   std::uint64_t tail() const { return base_; }  // places below it are done with
   Bytes ahead();                                // ordered for the leader and not taken by it

@@ -89,7 +89,7 @@ Joined join_at(double phase, double pace, std::uint64_t seed) {
 }
 
 Joined join_at(double phase, double pace) {
-  constexpr int kSeeds = 6;
+  constexpr int kSeeds = 12;
   Joined mean;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Joined one = join_at(phase, pace, seed);

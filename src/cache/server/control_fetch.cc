@@ -165,9 +165,15 @@ Control::Flight& Control::flight_for(DatasetState& dataset, ItemId id) {
 }
 
 FetchQueue::Entry Control::entry_of(const Sha256& hash, const Flight& flight) {
-  using Kind = FetchQueue::Kind;
-  return {flight.dataset == nullptr ? std::string() : flight.dataset->public_id(),
-          flight.directed ? Kind::kDirected : Kind::kStaged, hash};
+  FetchQueue::Entry entry;
+  entry.hash = hash;
+  if (flight.directed) entry.kind = FetchQueue::Kind::kDirected;
+  if (flight.dataset == nullptr) return entry;
+  entry.dataset = flight.dataset->public_id();
+  if (flight.directed && flight.dataset->plan().rides(flight.for_job)) {
+    entry.rider = flight.for_job.value;
+  }
+  return entry;
 }
 
 void Control::dispatch() {
@@ -185,7 +191,7 @@ void Control::dispatch() {
       queue_.push_front(*next);  // until some of what is being fetched has been stored
       return;
     }
-    if (submit(next->hash, flight->second)) queue_.charge(next->dataset, length);
+    if (submit(next->hash, flight->second)) queue_.charge(*next, length);
   }
 }
 

@@ -35,6 +35,21 @@ struct SimJob : JobSetup {
   std::set<std::uint32_t> asked;
   std::uint64_t useless = 0, useless_then = 0;  // places that were of no use; when the epoch began
   std::uint32_t starved = 0;
+  std::uint32_t drawn = 0, late = 0;  // batches of this epoch; those that were waited for
+  bool waits = false;
+
+  // Returns the number of the epoch.
+  std::uint64_t begin(std::uint32_t items) {
+    orders.emplace_back();
+    hits.push_back(0);
+    taken = settled = ItemSet(items);
+    open.clear();
+    asked.clear();
+    useless_then = useless;
+    drawn = late = 0;
+    return orders.size() - 1;
+  }
+  std::uint32_t batches_to_ask() const { return 2 * late > drawn ? 4 : 2; }
   bool finished() const { return orders.size() == epochs && !sampler; }
 };
 

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "cache/policy/fetch_ledger.h"
+#include "cache/policy/fetch_queue.h"
 #include "cache/policy/staging.h"
 #include "cache/policy/testing/sim_job.h"
 
@@ -27,6 +28,7 @@ class StagingWorld {
         ledger_(items),
         plan_(items, [this](ItemId id) { return Bytes(id.value < pinned_ ? 0 : kItem); }) {
     plan_.set_window(Bytes(window * kItem));
+    plan_.set_link_pace(link * items / (items - pinned));
   }
 
   SimJob& add(const JobSetup& setup) {
@@ -58,11 +60,7 @@ class StagingWorld {
 
  private:
   void begin(SimJob& job) {
-    const std::uint64_t epoch = job.orders.size();
-    job.orders.emplace_back();
-    job.hits.push_back(0);
-    job.taken = ItemSet(n_);
-    job.settled = ItemSet(n_);
+    const std::uint64_t epoch = job.begin(n_);
     for (std::uint32_t i = 0; i < pinned_; ++i) {
       if (here_.contains(ItemId(i))) job.settled.insert(ItemId(i));
     }
@@ -72,10 +70,7 @@ class StagingWorld {
     options.batch_size = job.batch;
     job.sampler = make_substituting_sampler(options, ItemSet(n_, true), job.settled);
     // What passed is looked at again, but for what it took before: one stay serves a job once.
-    job.open.clear();
     job.seen = plan_.tail();
-    job.asked.clear();
-    job.useless_then = job.useless;
   }
 
   void offer(SimJob& job) {
@@ -105,7 +100,8 @@ class StagingWorld {
   }
 
   // Too little of what passes is of use: it asks for what it needs itself.
-  void ask(SimJob& job) {
+  void ask(std::size_t index) {
+    SimJob& job = *jobs_[index];
     const auto useful = std::count_if(job.open.begin(), job.open.end(), [&](std::uint64_t place) {
       return job.sampler->wants(line_[place]);
     });
@@ -116,12 +112,12 @@ class StagingWorld {
     if (useful + job.asked.size() >= job.sampler->wanted_now()) return;
     const bool nothing = useful == 0 && job.asked.empty();
     if (job.useless == job.useless_then && (!nothing || ++job.starved < 3)) return;
-    for (const ItemId id : job.sampler->own_order(2 * job.sampler->wanted_now())) {
+    for (const ItemId id :
+         job.sampler->own_order(job.batches_to_ask() * job.sampler->wanted_now())) {
       job.asked.insert(id.value);
       ++job.directed;
-      if (!here_.contains(id) && !flying_.contains(id.value)) {
-        queue_.push_front(id);
-        flying_.insert(id.value);
+      if (!here_.contains(id) && flying_.insert(id.value).second) {
+        fetch(id, plan_.rides(JobId{index}) ? index + 1 : 0, FetchQueue::Kind::kDirected);
       }
       guests_.insert(id.value);
     }
@@ -139,11 +135,14 @@ class StagingWorld {
         drawn = job.sampler->next();
       }
       if (!drawn) {
-        if (!job.sampler->done()) ask(job);
+        if (!job.sampler->done()) ask(index);
+        job.waits = true;
         break;
       }
       job.budget -= static_cast<double>(drawn->items.size());
       job.starved = 0;
+      ++job.drawn;
+      job.late += std::exchange(job.waits, false);
       for (const ItemId id : drawn->items) {
         job.taken.insert(id);
         job.orders.back().push_back(id);
@@ -181,12 +180,15 @@ class StagingWorld {
       plan_.evicted(id);
     }
     credit_ = std::min(credit_ + link_, link_ + 1);
-    while (credit_ >= 1 && !queue_.empty()) {
+    while (credit_ >= 1 && queue_.size() > 0) {
       credit_ -= 1;
-      arrive(queue_.front());
-      queue_.pop_front();
+      const auto next = queue_.pop();
+      queue_.charge(*next, Bytes(kItem));
+      std::uint32_t id = 0;
+      std::memcpy(&id, next->hash.bytes.data(), sizeof id);
+      arrive(ItemId(id));
     }
-    while (queue_.size() < 64) {
+    while (queue_.staged_of({}) < 64) {
       const auto order = plan_.next();
       if (!order) {
         if (plan_.more()) continue;
@@ -195,12 +197,20 @@ class StagingWorld {
       line_.push_back(order->item);
       if (!order->fetch) ledger_.kept(order->item);
       if (order->fetch && order->early) ledger_.early(order->item);
-      if (order->fetch && flying_.insert(order->item.value).second) queue_.push_back(order->item);
+      if (order->fetch && flying_.insert(order->item.value).second) {
+        fetch(order->item, 0, FetchQueue::Kind::kStaged);
+      }
     }
     std::uint32_t staged = here_.count();
     for (std::uint32_t i = 0; i < pinned_; ++i) staged -= here_.contains(ItemId(i));
     most_staged_ = std::max(most_staged_, staged);
     by_tick_[tick_] = fetched_;
+  }
+
+  void fetch(ItemId id, std::uint64_t rider, FetchQueue::Kind kind) {
+    FetchQueue::Entry entry{{}, rider, kind, {}};
+    std::memcpy(entry.hash.bytes.data(), &id.value, sizeof id.value);
+    queue_.push_back(entry);
   }
 
   void arrive(ItemId id) {
@@ -226,7 +236,7 @@ class StagingWorld {
   StagingPlan plan_;
   std::map<std::size_t, std::uint64_t> led_;  // by job: its epoch when it was last seen to lead
   std::vector<ItemId> line_;
-  std::deque<ItemId> queue_;
+  FetchQueue queue_;
   std::set<std::uint32_t> flying_, guests_;
   std::vector<std::unique_ptr<SimJob>> jobs_;
   std::map<std::uint32_t, std::uint64_t> by_tick_;
