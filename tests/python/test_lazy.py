@@ -66,7 +66,7 @@ def test_with_a_cache_of_a_quarter(place: Path, upload: Upload, workers: int) ->
     files = blobs(800, 40_000, seed=workers)
     url = upload(f"lazyquarter{workers}", files)
     data = qt.Dataset(url, digest_bytes, digest="lazy", disk_limit="8MB", window="1MB")
-    loader = qt.DataLoader(data, 16, shuffle=True, num_workers=workers, collate_fn=list)
+    loader = qt.DataLoader(data, 8, shuffle=True, num_workers=workers, collate_fn=list)
     wanted = Counter(digest(body) for body in files.values())
     total = []
     for _ in range(4):
